@@ -1,0 +1,38 @@
+//go:build deps
+
+package cairn
+
+import (
+	_ "github.com/ThreeDotsLabs/watermill"
+	_ "github.com/ThreeDotsLabs/watermill/message"
+	_ "github.com/ThreeDotsLabs/watermill/message/router/middleware"
+	_ "github.com/google/cel-go/cel"
+	_ "github.com/google/cel-go/ext"
+	_ "github.com/google/go-cmp/cmp"
+	_ "github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	_ "github.com/klauspost/compress/zstd"
+	_ "github.com/nats-io/nats-server/v2/server"
+	_ "github.com/nats-io/nats.go"
+	_ "github.com/nats-io/nats.go/jetstream"
+	_ "github.com/prometheus/client_golang/prometheus/promhttp"
+	_ "github.com/rogpeppe/go-internal/testscript"
+	_ "github.com/santhosh-tekuri/jsonschema/v6"
+	_ "github.com/spf13/cobra"
+	_ "go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	_ "go.opentelemetry.io/otel"
+	_ "go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	_ "go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	_ "go.opentelemetry.io/otel/exporters/prometheus"
+	_ "go.opentelemetry.io/otel/sdk/metric"
+	_ "go.opentelemetry.io/otel/sdk/trace"
+	_ "go.yaml.in/yaml/v3"
+	_ "golang.org/x/sync/errgroup"
+	_ "golang.org/x/term"
+	_ "google.golang.org/genproto/googleapis/rpc/errdetails"
+	_ "google.golang.org/grpc"
+	_ "google.golang.org/grpc/health"
+	_ "google.golang.org/grpc/reflection"
+	_ "google.golang.org/protobuf/proto"
+	_ "modernc.org/sqlite"
+	_ "pgregory.net/rapid"
+)
