@@ -828,8 +828,10 @@ type ExportRunResponse struct {
 	// A commit as shown, for people and tools.
 	Commit *v1.Commit `protobuf:"bytes,1,opt,name=commit,proto3" json:"commit,omitempty"`
 	// Its stored bytes, which hashes are over.
-	Stored        []byte       `protobuf:"bytes,2,opt,name=stored,proto3" json:"stored,omitempty"`
-	Position      *LogPosition `protobuf:"bytes,3,opt,name=position,proto3" json:"position,omitempty"`
+	Stored   []byte       `protobuf:"bytes,2,opt,name=stored,proto3" json:"stored,omitempty"`
+	Position *LogPosition `protobuf:"bytes,3,opt,name=position,proto3" json:"position,omitempty"`
+	// How stored holds the commit.
+	Encoding      v1.Encoding `protobuf:"varint,4,opt,name=encoding,proto3,enum=cairn.run.v1.Encoding" json:"encoding,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -883,6 +885,13 @@ func (x *ExportRunResponse) GetPosition() *LogPosition {
 		return x.Position
 	}
 	return nil
+}
+
+func (x *ExportRunResponse) GetEncoding() v1.Encoding {
+	if x != nil {
+		return x.Encoding
+	}
+	return v1.Encoding(0)
 }
 
 type ReplayRunRequest struct {
@@ -1172,11 +1181,12 @@ const file_cairn_api_v1_query_service_proto_rawDesc = "" +
 	"\x05event\x18\x01 \x01(\v2\x13.cairn.run.v1.EventR\x05event\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\")\n" +
 	"\x10ExportRunRequest\x12\x15\n" +
-	"\x06run_id\x18\x01 \x01(\tR\x05runId\"\x90\x01\n" +
+	"\x06run_id\x18\x01 \x01(\tR\x05runId\"\xc4\x01\n" +
 	"\x11ExportRunResponse\x12,\n" +
 	"\x06commit\x18\x01 \x01(\v2\x14.cairn.run.v1.CommitR\x06commit\x12\x16\n" +
 	"\x06stored\x18\x02 \x01(\fR\x06stored\x125\n" +
-	"\bposition\x18\x03 \x01(\v2\x19.cairn.api.v1.LogPositionR\bposition\"h\n" +
+	"\bposition\x18\x03 \x01(\v2\x19.cairn.api.v1.LogPositionR\bposition\x122\n" +
+	"\bencoding\x18\x04 \x01(\x0e2\x16.cairn.run.v1.EncodingR\bencoding\"h\n" +
 	"\x10ReplayRunRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x16\n" +
 	"\x06verify\x18\x02 \x01(\bR\x06verify\x12%\n" +
@@ -1247,6 +1257,7 @@ var file_cairn_api_v1_query_service_proto_goTypes = []any{
 	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
 	(*v1.Event)(nil),              // 23: cairn.run.v1.Event
 	(*v1.Commit)(nil),             // 24: cairn.run.v1.Commit
+	(v1.Encoding)(0),              // 25: cairn.run.v1.Encoding
 }
 var file_cairn_api_v1_query_service_proto_depIdxs = []int32{
 	17, // 0: cairn.api.v1.GetRunRequest.position:type_name -> cairn.api.v1.LogPosition
@@ -1266,27 +1277,28 @@ var file_cairn_api_v1_query_service_proto_depIdxs = []int32{
 	23, // 14: cairn.api.v1.Reason.event:type_name -> cairn.run.v1.Event
 	24, // 15: cairn.api.v1.ExportRunResponse.commit:type_name -> cairn.run.v1.Commit
 	17, // 16: cairn.api.v1.ExportRunResponse.position:type_name -> cairn.api.v1.LogPosition
-	18, // 17: cairn.api.v1.ReplayRunResponse.state:type_name -> cairn.run.v1.RunState
-	16, // 18: cairn.api.v1.ReplayRunResponse.difference:type_name -> cairn.api.v1.ReplayDifference
-	0,  // 19: cairn.api.v1.QueryService.GetRun:input_type -> cairn.api.v1.GetRunRequest
-	3,  // 20: cairn.api.v1.QueryService.ListRuns:input_type -> cairn.api.v1.ListRunsRequest
-	5,  // 21: cairn.api.v1.QueryService.ListEvents:input_type -> cairn.api.v1.ListEventsRequest
-	7,  // 22: cairn.api.v1.QueryService.WatchRun:input_type -> cairn.api.v1.WatchRunRequest
-	9,  // 23: cairn.api.v1.QueryService.ExplainRun:input_type -> cairn.api.v1.ExplainRunRequest
-	12, // 24: cairn.api.v1.QueryService.ExportRun:input_type -> cairn.api.v1.ExportRunRequest
-	14, // 25: cairn.api.v1.QueryService.ReplayRun:input_type -> cairn.api.v1.ReplayRunRequest
-	1,  // 26: cairn.api.v1.QueryService.GetRun:output_type -> cairn.api.v1.GetRunResponse
-	4,  // 27: cairn.api.v1.QueryService.ListRuns:output_type -> cairn.api.v1.ListRunsResponse
-	6,  // 28: cairn.api.v1.QueryService.ListEvents:output_type -> cairn.api.v1.ListEventsResponse
-	8,  // 29: cairn.api.v1.QueryService.WatchRun:output_type -> cairn.api.v1.WatchRunResponse
-	10, // 30: cairn.api.v1.QueryService.ExplainRun:output_type -> cairn.api.v1.ExplainRunResponse
-	13, // 31: cairn.api.v1.QueryService.ExportRun:output_type -> cairn.api.v1.ExportRunResponse
-	15, // 32: cairn.api.v1.QueryService.ReplayRun:output_type -> cairn.api.v1.ReplayRunResponse
-	26, // [26:33] is the sub-list for method output_type
-	19, // [19:26] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	25, // 17: cairn.api.v1.ExportRunResponse.encoding:type_name -> cairn.run.v1.Encoding
+	18, // 18: cairn.api.v1.ReplayRunResponse.state:type_name -> cairn.run.v1.RunState
+	16, // 19: cairn.api.v1.ReplayRunResponse.difference:type_name -> cairn.api.v1.ReplayDifference
+	0,  // 20: cairn.api.v1.QueryService.GetRun:input_type -> cairn.api.v1.GetRunRequest
+	3,  // 21: cairn.api.v1.QueryService.ListRuns:input_type -> cairn.api.v1.ListRunsRequest
+	5,  // 22: cairn.api.v1.QueryService.ListEvents:input_type -> cairn.api.v1.ListEventsRequest
+	7,  // 23: cairn.api.v1.QueryService.WatchRun:input_type -> cairn.api.v1.WatchRunRequest
+	9,  // 24: cairn.api.v1.QueryService.ExplainRun:input_type -> cairn.api.v1.ExplainRunRequest
+	12, // 25: cairn.api.v1.QueryService.ExportRun:input_type -> cairn.api.v1.ExportRunRequest
+	14, // 26: cairn.api.v1.QueryService.ReplayRun:input_type -> cairn.api.v1.ReplayRunRequest
+	1,  // 27: cairn.api.v1.QueryService.GetRun:output_type -> cairn.api.v1.GetRunResponse
+	4,  // 28: cairn.api.v1.QueryService.ListRuns:output_type -> cairn.api.v1.ListRunsResponse
+	6,  // 29: cairn.api.v1.QueryService.ListEvents:output_type -> cairn.api.v1.ListEventsResponse
+	8,  // 30: cairn.api.v1.QueryService.WatchRun:output_type -> cairn.api.v1.WatchRunResponse
+	10, // 31: cairn.api.v1.QueryService.ExplainRun:output_type -> cairn.api.v1.ExplainRunResponse
+	13, // 32: cairn.api.v1.QueryService.ExportRun:output_type -> cairn.api.v1.ExportRunResponse
+	15, // 33: cairn.api.v1.QueryService.ReplayRun:output_type -> cairn.api.v1.ReplayRunResponse
+	27, // [27:34] is the sub-list for method output_type
+	20, // [20:27] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_cairn_api_v1_query_service_proto_init() }
