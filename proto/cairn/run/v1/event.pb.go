@@ -74,61 +74,6 @@ func (EventKind) EnumDescriptor() ([]byte, []int) {
 	return file_cairn_run_v1_event_proto_rawDescGZIP(), []int{0}
 }
 
-type UserInputPurpose int32
-
-const (
-	UserInputPurpose_USER_INPUT_PURPOSE_UNSPECIFIED UserInputPurpose = 0
-	// A user.ask step.
-	UserInputPurpose_USER_INPUT_PURPOSE_QUESTION UserInputPurpose = 1
-	// Before an action with confirm; the answer is {"approved": bool}.
-	UserInputPurpose_USER_INPUT_PURPOSE_APPROVAL UserInputPurpose = 2
-	// A failed step with on_failure ask_user; the answer is {"decision": "retry" | "skip" | "fail"}.
-	UserInputPurpose_USER_INPUT_PURPOSE_FAILURE UserInputPurpose = 3
-)
-
-// Enum value maps for UserInputPurpose.
-var (
-	UserInputPurpose_name = map[int32]string{
-		0: "USER_INPUT_PURPOSE_UNSPECIFIED",
-		1: "USER_INPUT_PURPOSE_QUESTION",
-		2: "USER_INPUT_PURPOSE_APPROVAL",
-		3: "USER_INPUT_PURPOSE_FAILURE",
-	}
-	UserInputPurpose_value = map[string]int32{
-		"USER_INPUT_PURPOSE_UNSPECIFIED": 0,
-		"USER_INPUT_PURPOSE_QUESTION":    1,
-		"USER_INPUT_PURPOSE_APPROVAL":    2,
-		"USER_INPUT_PURPOSE_FAILURE":     3,
-	}
-)
-
-func (x UserInputPurpose) Enum() *UserInputPurpose {
-	p := new(UserInputPurpose)
-	*p = x
-	return p
-}
-
-func (x UserInputPurpose) String() string {
-	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
-}
-
-func (UserInputPurpose) Descriptor() protoreflect.EnumDescriptor {
-	return file_cairn_run_v1_event_proto_enumTypes[1].Descriptor()
-}
-
-func (UserInputPurpose) Type() protoreflect.EnumType {
-	return &file_cairn_run_v1_event_proto_enumTypes[1]
-}
-
-func (x UserInputPurpose) Number() protoreflect.EnumNumber {
-	return protoreflect.EnumNumber(x)
-}
-
-// Deprecated: Use UserInputPurpose.Descriptor instead.
-func (UserInputPurpose) EnumDescriptor() ([]byte, []int) {
-	return file_cairn_run_v1_event_proto_rawDescGZIP(), []int{1}
-}
-
 type TimerKind int32
 
 const (
@@ -181,11 +126,11 @@ func (x TimerKind) String() string {
 }
 
 func (TimerKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_cairn_run_v1_event_proto_enumTypes[2].Descriptor()
+	return file_cairn_run_v1_event_proto_enumTypes[1].Descriptor()
 }
 
 func (TimerKind) Type() protoreflect.EnumType {
-	return &file_cairn_run_v1_event_proto_enumTypes[2]
+	return &file_cairn_run_v1_event_proto_enumTypes[1]
 }
 
 func (x TimerKind) Number() protoreflect.EnumNumber {
@@ -194,7 +139,7 @@ func (x TimerKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TimerKind.Descriptor instead.
 func (TimerKind) EnumDescriptor() ([]byte, []int) {
-	return file_cairn_run_v1_event_proto_rawDescGZIP(), []int{2}
+	return file_cairn_run_v1_event_proto_rawDescGZIP(), []int{1}
 }
 
 // Event is one fact of a run's log. Its address is (run_id, revision).
@@ -793,7 +738,9 @@ type Cause struct {
 	// The report that was judged, for recorded events.
 	ReportId string `protobuf:"bytes,1,opt,name=report_id,json=reportId,proto3" json:"report_id,omitempty"`
 	// The event of this run that this one follows from, for decided events.
-	Revision      int64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision int64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// sha256 over the canonical body of the report: the same report again is a repeat.
+	ReportDigest  string `protobuf:"bytes,3,opt,name=report_digest,json=reportDigest,proto3" json:"report_digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -840,6 +787,13 @@ func (x *Cause) GetRevision() int64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *Cause) GetReportDigest() string {
+	if x != nil {
+		return x.ReportDigest
+	}
+	return ""
 }
 
 type Rule struct {
@@ -1691,12 +1645,16 @@ func (x *ReplanDeclined) GetPlanner() *PlannerTrace {
 	return nil
 }
 
-// StepStarted (decided): a control step began to wait.
+// StepStarted (decided): a wait step began to wait, or a step whose condition holds waits for a free slot.
 type StepStarted struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	StepId string                 `protobuf:"bytes,1,opt,name=step_id,json=stepId,proto3" json:"step_id,omitempty"`
 	// When it is due, for wait steps.
-	Due           *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=due,proto3" json:"due,omitempty"`
+	Due *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=due,proto3" json:"due,omitempty"`
+	// Its condition was evaluated and holds; it starts when fewer than max_parallel actions are under way.
+	WaitsForSlot bool `protobuf:"varint,3,opt,name=waits_for_slot,json=waitsForSlot,proto3" json:"waits_for_slot,omitempty"`
+	// due was given as a point in time, not as a duration.
+	Absolute      bool `protobuf:"varint,4,opt,name=absolute,proto3" json:"absolute,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1743,6 +1701,20 @@ func (x *StepStarted) GetDue() *timestamppb.Timestamp {
 		return x.Due
 	}
 	return nil
+}
+
+func (x *StepStarted) GetWaitsForSlot() bool {
+	if x != nil {
+		return x.WaitsForSlot
+	}
+	return false
+}
+
+func (x *StepStarted) GetAbsolute() bool {
+	if x != nil {
+		return x.Absolute
+	}
+	return false
 }
 
 // StepExpanded (decided): a for_each step became items.
@@ -2074,8 +2046,10 @@ func (x *ObservationRecorded) GetLate() bool {
 type StepSucceeded struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	StepId string                 `protobuf:"bytes,1,opt,name=step_id,json=stepId,proto3" json:"step_id,omitempty"`
-	// Absent where it is the result of the observation at cause.revision.
-	Result        *Value `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
+	// Absent where it is the result of the observation at cause.revision, and for a step that has none.
+	Result *Value `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
+	// The observation said that it is not all.
+	Partial       bool `protobuf:"varint,3,opt,name=partial,proto3" json:"partial,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2124,6 +2098,13 @@ func (x *StepSucceeded) GetResult() *Value {
 	return nil
 }
 
+func (x *StepSucceeded) GetPartial() bool {
+	if x != nil {
+		return x.Partial
+	}
+	return false
+}
+
 // StepFailed (decided): for good, retries used up or none due.
 type StepFailed struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -2131,9 +2112,11 @@ type StepFailed struct {
 	Error  *Error                 `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
 	Policy v1.FailurePolicy       `protobuf:"varint,3,opt,name=policy,proto3,enum=cairn.plan.v1.FailurePolicy" json:"policy,omitempty"`
 	// The step was optional: the run goes on.
-	Optional      bool `protobuf:"varint,4,opt,name=optional,proto3" json:"optional,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Optional bool `protobuf:"varint,4,opt,name=optional,proto3" json:"optional,omitempty"`
+	// Assumptions that the failing check names.
+	FalsifiedAssumptions []string `protobuf:"bytes,5,rep,name=falsified_assumptions,json=falsifiedAssumptions,proto3" json:"falsified_assumptions,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
 }
 
 func (x *StepFailed) Reset() {
@@ -2192,6 +2175,13 @@ func (x *StepFailed) GetOptional() bool {
 		return x.Optional
 	}
 	return false
+}
+
+func (x *StepFailed) GetFalsifiedAssumptions() []string {
+	if x != nil {
+		return x.FalsifiedAssumptions
+	}
+	return nil
 }
 
 // StepSkipped (decided).
@@ -3034,10 +3024,11 @@ const file_cairn_run_v1_event_proto_rawDesc = "" +
 	"\rrun_cancelled\x18. \x01(\v2\x1a.cairn.run.v1.RunCancelledH\x00R\frunCancelled\x12D\n" +
 	"\x0estep_cancelled\x18/ \x01(\v2\x1b.cairn.run.v1.StepCancelledH\x00R\rstepCancelled\x12G\n" +
 	"\x0frun_quarantined\x180 \x01(\v2\x1c.cairn.run.v1.RunQuarantinedH\x00R\x0erunQuarantinedB\x06\n" +
-	"\x04body\"@\n" +
+	"\x04body\"e\n" +
 	"\x05Cause\x12\x1b\n" +
 	"\treport_id\x18\x01 \x01(\tR\breportId\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x03R\brevision\"K\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\x12#\n" +
+	"\rreport_digest\x18\x03 \x01(\tR\freportDigest\"K\n" +
 	"\x04Rule\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12/\n" +
 	"\x06values\x18\x02 \x01(\v2\x17.cairn.plan.v1.JsonTextR\x06values\"Z\n" +
@@ -3113,10 +3104,12 @@ const file_cairn_run_v1_event_proto_rawDesc = "" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12/\n" +
 	"\x06answer\x18\x03 \x01(\v2\x17.cairn.plan.v1.JsonTextR\x06answer\x124\n" +
-	"\aplanner\x18\x04 \x01(\v2\x1a.cairn.run.v1.PlannerTraceR\aplanner\"T\n" +
+	"\aplanner\x18\x04 \x01(\v2\x1a.cairn.run.v1.PlannerTraceR\aplanner\"\x96\x01\n" +
 	"\vStepStarted\x12\x17\n" +
 	"\astep_id\x18\x01 \x01(\tR\x06stepId\x12,\n" +
-	"\x03due\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x03due\"V\n" +
+	"\x03due\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x03due\x12$\n" +
+	"\x0ewaits_for_slot\x18\x03 \x01(\bR\fwaitsForSlot\x12\x1a\n" +
+	"\babsolute\x18\x04 \x01(\bR\babsolute\"V\n" +
 	"\fStepExpanded\x12\x17\n" +
 	"\astep_id\x18\x01 \x01(\tR\x06stepId\x12-\n" +
 	"\x05items\x18\x02 \x03(\v2\x17.cairn.plan.v1.JsonTextR\x05items\"\xaa\x03\n" +
@@ -3146,16 +3139,18 @@ const file_cairn_run_v1_event_proto_rawDesc = "" +
 	"\astep_id\x18\x02 \x01(\tR\x06stepId\x12\x18\n" +
 	"\aattempt\x18\x03 \x01(\x05R\aattempt\x12;\n" +
 	"\vobservation\x18\x04 \x01(\v2\x19.cairn.run.v1.ObservationR\vobservation\x12\x12\n" +
-	"\x04late\x18\x05 \x01(\bR\x04late\"U\n" +
+	"\x04late\x18\x05 \x01(\bR\x04late\"o\n" +
 	"\rStepSucceeded\x12\x17\n" +
 	"\astep_id\x18\x01 \x01(\tR\x06stepId\x12+\n" +
-	"\x06result\x18\x02 \x01(\v2\x13.cairn.run.v1.ValueR\x06result\"\xa2\x01\n" +
+	"\x06result\x18\x02 \x01(\v2\x13.cairn.run.v1.ValueR\x06result\x12\x18\n" +
+	"\apartial\x18\x03 \x01(\bR\apartial\"\xd7\x01\n" +
 	"\n" +
 	"StepFailed\x12\x17\n" +
 	"\astep_id\x18\x01 \x01(\tR\x06stepId\x12)\n" +
 	"\x05error\x18\x02 \x01(\v2\x13.cairn.run.v1.ErrorR\x05error\x124\n" +
 	"\x06policy\x18\x03 \x01(\x0e2\x1c.cairn.plan.v1.FailurePolicyR\x06policy\x12\x1a\n" +
-	"\boptional\x18\x04 \x01(\bR\boptional\"V\n" +
+	"\boptional\x18\x04 \x01(\bR\boptional\x123\n" +
+	"\x15falsified_assumptions\x18\x05 \x03(\tR\x14falsifiedAssumptions\"V\n" +
 	"\vStepSkipped\x12\x17\n" +
 	"\astep_id\x18\x01 \x01(\tR\x06stepId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x16\n" +
@@ -3214,12 +3209,7 @@ const file_cairn_run_v1_event_proto_rawDesc = "" +
 	"\tEventKind\x12\x1a\n" +
 	"\x16EVENT_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13EVENT_KIND_RECORDED\x10\x01\x12\x16\n" +
-	"\x12EVENT_KIND_DECIDED\x10\x02*\x98\x01\n" +
-	"\x10UserInputPurpose\x12\"\n" +
-	"\x1eUSER_INPUT_PURPOSE_UNSPECIFIED\x10\x00\x12\x1f\n" +
-	"\x1bUSER_INPUT_PURPOSE_QUESTION\x10\x01\x12\x1f\n" +
-	"\x1bUSER_INPUT_PURPOSE_APPROVAL\x10\x02\x12\x1e\n" +
-	"\x1aUSER_INPUT_PURPOSE_FAILURE\x10\x03*\xfc\x01\n" +
+	"\x12EVENT_KIND_DECIDED\x10\x02*\xfc\x01\n" +
 	"\tTimerKind\x12\x1a\n" +
 	"\x16TIMER_KIND_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10TIMER_KIND_RETRY\x10\x01\x12\x13\n" +
@@ -3243,141 +3233,141 @@ func file_cairn_run_v1_event_proto_rawDescGZIP() []byte {
 	return file_cairn_run_v1_event_proto_rawDescData
 }
 
-var file_cairn_run_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_cairn_run_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_cairn_run_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_cairn_run_v1_event_proto_goTypes = []any{
 	(EventKind)(0),                    // 0: cairn.run.v1.EventKind
-	(UserInputPurpose)(0),             // 1: cairn.run.v1.UserInputPurpose
-	(TimerKind)(0),                    // 2: cairn.run.v1.TimerKind
-	(*Event)(nil),                     // 3: cairn.run.v1.Event
-	(*Cause)(nil),                     // 4: cairn.run.v1.Cause
-	(*Rule)(nil),                      // 5: cairn.run.v1.Rule
-	(*RunSubmitted)(nil),              // 6: cairn.run.v1.RunSubmitted
-	(*PlanRequested)(nil),             // 7: cairn.run.v1.PlanRequested
-	(*PlanCreated)(nil),               // 8: cairn.run.v1.PlanCreated
-	(*PlanRejected)(nil),              // 9: cairn.run.v1.PlanRejected
-	(*PlanPatched)(nil),               // 10: cairn.run.v1.PlanPatched
-	(*PatchRejected)(nil),             // 11: cairn.run.v1.PatchRejected
-	(*PlanningFailed)(nil),            // 12: cairn.run.v1.PlanningFailed
-	(*PlannerTrace)(nil),              // 13: cairn.run.v1.PlannerTrace
-	(*ReplanRequested)(nil),           // 14: cairn.run.v1.ReplanRequested
-	(*ReplanDeclined)(nil),            // 15: cairn.run.v1.ReplanDeclined
-	(*StepStarted)(nil),               // 16: cairn.run.v1.StepStarted
-	(*StepExpanded)(nil),              // 17: cairn.run.v1.StepExpanded
-	(*ActionRequested)(nil),           // 18: cairn.run.v1.ActionRequested
-	(*ActionRevocationRequested)(nil), // 19: cairn.run.v1.ActionRevocationRequested
-	(*ObservationRecorded)(nil),       // 20: cairn.run.v1.ObservationRecorded
-	(*StepSucceeded)(nil),             // 21: cairn.run.v1.StepSucceeded
-	(*StepFailed)(nil),                // 22: cairn.run.v1.StepFailed
-	(*StepSkipped)(nil),               // 23: cairn.run.v1.StepSkipped
-	(*StepCancelled)(nil),             // 24: cairn.run.v1.StepCancelled
-	(*StepRetryScheduled)(nil),        // 25: cairn.run.v1.StepRetryScheduled
-	(*UserInputRequested)(nil),        // 26: cairn.run.v1.UserInputRequested
-	(*UserInputReceived)(nil),         // 27: cairn.run.v1.UserInputReceived
-	(*TimerFired)(nil),                // 28: cairn.run.v1.TimerFired
-	(*CancelRequested)(nil),           // 29: cairn.run.v1.CancelRequested
-	(*ReportRefused)(nil),             // 30: cairn.run.v1.ReportRefused
-	(*LimitWarned)(nil),               // 31: cairn.run.v1.LimitWarned
-	(*RunCompleted)(nil),              // 32: cairn.run.v1.RunCompleted
-	(*RunFailed)(nil),                 // 33: cairn.run.v1.RunFailed
-	(*RunCancelled)(nil),              // 34: cairn.run.v1.RunCancelled
-	(*RunQuarantined)(nil),            // 35: cairn.run.v1.RunQuarantined
-	(*timestamppb.Timestamp)(nil),     // 36: google.protobuf.Timestamp
-	(*TraceContext)(nil),              // 37: cairn.run.v1.TraceContext
-	(*v1.JsonText)(nil),               // 38: cairn.plan.v1.JsonText
-	(*RunSpec)(nil),                   // 39: cairn.run.v1.RunSpec
-	(*v1.Finding)(nil),                // 40: cairn.plan.v1.Finding
-	(*v1.Plan)(nil),                   // 41: cairn.plan.v1.Plan
-	(*v1.ToolDefinition)(nil),         // 42: cairn.plan.v1.ToolDefinition
-	(*v1.Patch)(nil),                  // 43: cairn.plan.v1.Patch
-	(v1.CreatedBy)(0),                 // 44: cairn.plan.v1.CreatedBy
-	(*Error)(nil),                     // 45: cairn.run.v1.Error
-	(*ArtifactRef)(nil),               // 46: cairn.run.v1.ArtifactRef
-	(ReplanScope)(0),                  // 47: cairn.run.v1.ReplanScope
-	(*Observation)(nil),               // 48: cairn.run.v1.Observation
-	(*Value)(nil),                     // 49: cairn.run.v1.Value
-	(v1.FailurePolicy)(0),             // 50: cairn.plan.v1.FailurePolicy
+	(TimerKind)(0),                    // 1: cairn.run.v1.TimerKind
+	(*Event)(nil),                     // 2: cairn.run.v1.Event
+	(*Cause)(nil),                     // 3: cairn.run.v1.Cause
+	(*Rule)(nil),                      // 4: cairn.run.v1.Rule
+	(*RunSubmitted)(nil),              // 5: cairn.run.v1.RunSubmitted
+	(*PlanRequested)(nil),             // 6: cairn.run.v1.PlanRequested
+	(*PlanCreated)(nil),               // 7: cairn.run.v1.PlanCreated
+	(*PlanRejected)(nil),              // 8: cairn.run.v1.PlanRejected
+	(*PlanPatched)(nil),               // 9: cairn.run.v1.PlanPatched
+	(*PatchRejected)(nil),             // 10: cairn.run.v1.PatchRejected
+	(*PlanningFailed)(nil),            // 11: cairn.run.v1.PlanningFailed
+	(*PlannerTrace)(nil),              // 12: cairn.run.v1.PlannerTrace
+	(*ReplanRequested)(nil),           // 13: cairn.run.v1.ReplanRequested
+	(*ReplanDeclined)(nil),            // 14: cairn.run.v1.ReplanDeclined
+	(*StepStarted)(nil),               // 15: cairn.run.v1.StepStarted
+	(*StepExpanded)(nil),              // 16: cairn.run.v1.StepExpanded
+	(*ActionRequested)(nil),           // 17: cairn.run.v1.ActionRequested
+	(*ActionRevocationRequested)(nil), // 18: cairn.run.v1.ActionRevocationRequested
+	(*ObservationRecorded)(nil),       // 19: cairn.run.v1.ObservationRecorded
+	(*StepSucceeded)(nil),             // 20: cairn.run.v1.StepSucceeded
+	(*StepFailed)(nil),                // 21: cairn.run.v1.StepFailed
+	(*StepSkipped)(nil),               // 22: cairn.run.v1.StepSkipped
+	(*StepCancelled)(nil),             // 23: cairn.run.v1.StepCancelled
+	(*StepRetryScheduled)(nil),        // 24: cairn.run.v1.StepRetryScheduled
+	(*UserInputRequested)(nil),        // 25: cairn.run.v1.UserInputRequested
+	(*UserInputReceived)(nil),         // 26: cairn.run.v1.UserInputReceived
+	(*TimerFired)(nil),                // 27: cairn.run.v1.TimerFired
+	(*CancelRequested)(nil),           // 28: cairn.run.v1.CancelRequested
+	(*ReportRefused)(nil),             // 29: cairn.run.v1.ReportRefused
+	(*LimitWarned)(nil),               // 30: cairn.run.v1.LimitWarned
+	(*RunCompleted)(nil),              // 31: cairn.run.v1.RunCompleted
+	(*RunFailed)(nil),                 // 32: cairn.run.v1.RunFailed
+	(*RunCancelled)(nil),              // 33: cairn.run.v1.RunCancelled
+	(*RunQuarantined)(nil),            // 34: cairn.run.v1.RunQuarantined
+	(*timestamppb.Timestamp)(nil),     // 35: google.protobuf.Timestamp
+	(*TraceContext)(nil),              // 36: cairn.run.v1.TraceContext
+	(*v1.JsonText)(nil),               // 37: cairn.plan.v1.JsonText
+	(*RunSpec)(nil),                   // 38: cairn.run.v1.RunSpec
+	(*v1.Finding)(nil),                // 39: cairn.plan.v1.Finding
+	(*v1.Plan)(nil),                   // 40: cairn.plan.v1.Plan
+	(*v1.ToolDefinition)(nil),         // 41: cairn.plan.v1.ToolDefinition
+	(*v1.Patch)(nil),                  // 42: cairn.plan.v1.Patch
+	(v1.CreatedBy)(0),                 // 43: cairn.plan.v1.CreatedBy
+	(*Error)(nil),                     // 44: cairn.run.v1.Error
+	(*ArtifactRef)(nil),               // 45: cairn.run.v1.ArtifactRef
+	(ReplanScope)(0),                  // 46: cairn.run.v1.ReplanScope
+	(*Observation)(nil),               // 47: cairn.run.v1.Observation
+	(*Value)(nil),                     // 48: cairn.run.v1.Value
+	(v1.FailurePolicy)(0),             // 49: cairn.plan.v1.FailurePolicy
+	(UserInputPurpose)(0),             // 50: cairn.run.v1.UserInputPurpose
 }
 var file_cairn_run_v1_event_proto_depIdxs = []int32{
 	0,  // 0: cairn.run.v1.Event.kind:type_name -> cairn.run.v1.EventKind
-	36, // 1: cairn.run.v1.Event.time:type_name -> google.protobuf.Timestamp
-	4,  // 2: cairn.run.v1.Event.cause:type_name -> cairn.run.v1.Cause
-	37, // 3: cairn.run.v1.Event.trace:type_name -> cairn.run.v1.TraceContext
-	5,  // 4: cairn.run.v1.Event.rule:type_name -> cairn.run.v1.Rule
-	6,  // 5: cairn.run.v1.Event.run_submitted:type_name -> cairn.run.v1.RunSubmitted
-	7,  // 6: cairn.run.v1.Event.plan_requested:type_name -> cairn.run.v1.PlanRequested
-	8,  // 7: cairn.run.v1.Event.plan_created:type_name -> cairn.run.v1.PlanCreated
-	9,  // 8: cairn.run.v1.Event.plan_rejected:type_name -> cairn.run.v1.PlanRejected
-	10, // 9: cairn.run.v1.Event.plan_patched:type_name -> cairn.run.v1.PlanPatched
-	11, // 10: cairn.run.v1.Event.patch_rejected:type_name -> cairn.run.v1.PatchRejected
-	12, // 11: cairn.run.v1.Event.planning_failed:type_name -> cairn.run.v1.PlanningFailed
-	14, // 12: cairn.run.v1.Event.replan_requested:type_name -> cairn.run.v1.ReplanRequested
-	15, // 13: cairn.run.v1.Event.replan_declined:type_name -> cairn.run.v1.ReplanDeclined
-	16, // 14: cairn.run.v1.Event.step_started:type_name -> cairn.run.v1.StepStarted
-	17, // 15: cairn.run.v1.Event.step_expanded:type_name -> cairn.run.v1.StepExpanded
-	18, // 16: cairn.run.v1.Event.action_requested:type_name -> cairn.run.v1.ActionRequested
-	19, // 17: cairn.run.v1.Event.action_revocation_requested:type_name -> cairn.run.v1.ActionRevocationRequested
-	20, // 18: cairn.run.v1.Event.observation_recorded:type_name -> cairn.run.v1.ObservationRecorded
-	21, // 19: cairn.run.v1.Event.step_succeeded:type_name -> cairn.run.v1.StepSucceeded
-	22, // 20: cairn.run.v1.Event.step_failed:type_name -> cairn.run.v1.StepFailed
-	23, // 21: cairn.run.v1.Event.step_skipped:type_name -> cairn.run.v1.StepSkipped
-	25, // 22: cairn.run.v1.Event.step_retry_scheduled:type_name -> cairn.run.v1.StepRetryScheduled
-	26, // 23: cairn.run.v1.Event.user_input_requested:type_name -> cairn.run.v1.UserInputRequested
-	27, // 24: cairn.run.v1.Event.user_input_received:type_name -> cairn.run.v1.UserInputReceived
-	28, // 25: cairn.run.v1.Event.timer_fired:type_name -> cairn.run.v1.TimerFired
-	29, // 26: cairn.run.v1.Event.cancel_requested:type_name -> cairn.run.v1.CancelRequested
-	30, // 27: cairn.run.v1.Event.report_refused:type_name -> cairn.run.v1.ReportRefused
-	31, // 28: cairn.run.v1.Event.limit_warned:type_name -> cairn.run.v1.LimitWarned
-	32, // 29: cairn.run.v1.Event.run_completed:type_name -> cairn.run.v1.RunCompleted
-	33, // 30: cairn.run.v1.Event.run_failed:type_name -> cairn.run.v1.RunFailed
-	34, // 31: cairn.run.v1.Event.run_cancelled:type_name -> cairn.run.v1.RunCancelled
-	24, // 32: cairn.run.v1.Event.step_cancelled:type_name -> cairn.run.v1.StepCancelled
-	35, // 33: cairn.run.v1.Event.run_quarantined:type_name -> cairn.run.v1.RunQuarantined
-	38, // 34: cairn.run.v1.Rule.values:type_name -> cairn.plan.v1.JsonText
-	39, // 35: cairn.run.v1.RunSubmitted.spec:type_name -> cairn.run.v1.RunSpec
-	40, // 36: cairn.run.v1.PlanRequested.findings:type_name -> cairn.plan.v1.Finding
-	41, // 37: cairn.run.v1.PlanCreated.plan:type_name -> cairn.plan.v1.Plan
-	42, // 38: cairn.run.v1.PlanCreated.tools:type_name -> cairn.plan.v1.ToolDefinition
-	40, // 39: cairn.run.v1.PlanCreated.findings:type_name -> cairn.plan.v1.Finding
-	13, // 40: cairn.run.v1.PlanCreated.planner:type_name -> cairn.run.v1.PlannerTrace
-	40, // 41: cairn.run.v1.PlanRejected.findings:type_name -> cairn.plan.v1.Finding
-	13, // 42: cairn.run.v1.PlanRejected.planner:type_name -> cairn.run.v1.PlannerTrace
-	43, // 43: cairn.run.v1.PlanPatched.patch:type_name -> cairn.plan.v1.Patch
-	42, // 44: cairn.run.v1.PlanPatched.tools:type_name -> cairn.plan.v1.ToolDefinition
-	40, // 45: cairn.run.v1.PlanPatched.findings:type_name -> cairn.plan.v1.Finding
-	13, // 46: cairn.run.v1.PlanPatched.planner:type_name -> cairn.run.v1.PlannerTrace
-	44, // 47: cairn.run.v1.PlanPatched.created_by:type_name -> cairn.plan.v1.CreatedBy
-	40, // 48: cairn.run.v1.PatchRejected.findings:type_name -> cairn.plan.v1.Finding
-	13, // 49: cairn.run.v1.PatchRejected.planner:type_name -> cairn.run.v1.PlannerTrace
-	45, // 50: cairn.run.v1.PlanningFailed.error:type_name -> cairn.run.v1.Error
-	13, // 51: cairn.run.v1.PlanningFailed.planner:type_name -> cairn.run.v1.PlannerTrace
-	46, // 52: cairn.run.v1.PlannerTrace.raw:type_name -> cairn.run.v1.ArtifactRef
-	47, // 53: cairn.run.v1.ReplanRequested.scope:type_name -> cairn.run.v1.ReplanScope
-	45, // 54: cairn.run.v1.ReplanRequested.error:type_name -> cairn.run.v1.Error
-	40, // 55: cairn.run.v1.ReplanRequested.findings:type_name -> cairn.plan.v1.Finding
-	38, // 56: cairn.run.v1.ReplanDeclined.answer:type_name -> cairn.plan.v1.JsonText
-	13, // 57: cairn.run.v1.ReplanDeclined.planner:type_name -> cairn.run.v1.PlannerTrace
-	36, // 58: cairn.run.v1.StepStarted.due:type_name -> google.protobuf.Timestamp
-	38, // 59: cairn.run.v1.StepExpanded.items:type_name -> cairn.plan.v1.JsonText
-	38, // 60: cairn.run.v1.ActionRequested.arguments:type_name -> cairn.plan.v1.JsonText
-	36, // 61: cairn.run.v1.ActionRequested.not_after:type_name -> google.protobuf.Timestamp
-	46, // 62: cairn.run.v1.ActionRequested.artifacts:type_name -> cairn.run.v1.ArtifactRef
-	48, // 63: cairn.run.v1.ObservationRecorded.observation:type_name -> cairn.run.v1.Observation
-	49, // 64: cairn.run.v1.StepSucceeded.result:type_name -> cairn.run.v1.Value
-	45, // 65: cairn.run.v1.StepFailed.error:type_name -> cairn.run.v1.Error
-	50, // 66: cairn.run.v1.StepFailed.policy:type_name -> cairn.plan.v1.FailurePolicy
-	36, // 67: cairn.run.v1.StepRetryScheduled.due:type_name -> google.protobuf.Timestamp
-	45, // 68: cairn.run.v1.StepRetryScheduled.error:type_name -> cairn.run.v1.Error
-	1,  // 69: cairn.run.v1.UserInputRequested.purpose:type_name -> cairn.run.v1.UserInputPurpose
-	38, // 70: cairn.run.v1.UserInputRequested.schema:type_name -> cairn.plan.v1.JsonText
-	36, // 71: cairn.run.v1.UserInputRequested.due:type_name -> google.protobuf.Timestamp
-	38, // 72: cairn.run.v1.UserInputReceived.answer:type_name -> cairn.plan.v1.JsonText
-	2,  // 73: cairn.run.v1.TimerFired.timer:type_name -> cairn.run.v1.TimerKind
-	36, // 74: cairn.run.v1.TimerFired.due:type_name -> google.protobuf.Timestamp
-	40, // 75: cairn.run.v1.ReportRefused.findings:type_name -> cairn.plan.v1.Finding
-	38, // 76: cairn.run.v1.RunCompleted.answer:type_name -> cairn.plan.v1.JsonText
-	46, // 77: cairn.run.v1.RunCompleted.answer_artifact:type_name -> cairn.run.v1.ArtifactRef
-	45, // 78: cairn.run.v1.RunFailed.error:type_name -> cairn.run.v1.Error
+	35, // 1: cairn.run.v1.Event.time:type_name -> google.protobuf.Timestamp
+	3,  // 2: cairn.run.v1.Event.cause:type_name -> cairn.run.v1.Cause
+	36, // 3: cairn.run.v1.Event.trace:type_name -> cairn.run.v1.TraceContext
+	4,  // 4: cairn.run.v1.Event.rule:type_name -> cairn.run.v1.Rule
+	5,  // 5: cairn.run.v1.Event.run_submitted:type_name -> cairn.run.v1.RunSubmitted
+	6,  // 6: cairn.run.v1.Event.plan_requested:type_name -> cairn.run.v1.PlanRequested
+	7,  // 7: cairn.run.v1.Event.plan_created:type_name -> cairn.run.v1.PlanCreated
+	8,  // 8: cairn.run.v1.Event.plan_rejected:type_name -> cairn.run.v1.PlanRejected
+	9,  // 9: cairn.run.v1.Event.plan_patched:type_name -> cairn.run.v1.PlanPatched
+	10, // 10: cairn.run.v1.Event.patch_rejected:type_name -> cairn.run.v1.PatchRejected
+	11, // 11: cairn.run.v1.Event.planning_failed:type_name -> cairn.run.v1.PlanningFailed
+	13, // 12: cairn.run.v1.Event.replan_requested:type_name -> cairn.run.v1.ReplanRequested
+	14, // 13: cairn.run.v1.Event.replan_declined:type_name -> cairn.run.v1.ReplanDeclined
+	15, // 14: cairn.run.v1.Event.step_started:type_name -> cairn.run.v1.StepStarted
+	16, // 15: cairn.run.v1.Event.step_expanded:type_name -> cairn.run.v1.StepExpanded
+	17, // 16: cairn.run.v1.Event.action_requested:type_name -> cairn.run.v1.ActionRequested
+	18, // 17: cairn.run.v1.Event.action_revocation_requested:type_name -> cairn.run.v1.ActionRevocationRequested
+	19, // 18: cairn.run.v1.Event.observation_recorded:type_name -> cairn.run.v1.ObservationRecorded
+	20, // 19: cairn.run.v1.Event.step_succeeded:type_name -> cairn.run.v1.StepSucceeded
+	21, // 20: cairn.run.v1.Event.step_failed:type_name -> cairn.run.v1.StepFailed
+	22, // 21: cairn.run.v1.Event.step_skipped:type_name -> cairn.run.v1.StepSkipped
+	24, // 22: cairn.run.v1.Event.step_retry_scheduled:type_name -> cairn.run.v1.StepRetryScheduled
+	25, // 23: cairn.run.v1.Event.user_input_requested:type_name -> cairn.run.v1.UserInputRequested
+	26, // 24: cairn.run.v1.Event.user_input_received:type_name -> cairn.run.v1.UserInputReceived
+	27, // 25: cairn.run.v1.Event.timer_fired:type_name -> cairn.run.v1.TimerFired
+	28, // 26: cairn.run.v1.Event.cancel_requested:type_name -> cairn.run.v1.CancelRequested
+	29, // 27: cairn.run.v1.Event.report_refused:type_name -> cairn.run.v1.ReportRefused
+	30, // 28: cairn.run.v1.Event.limit_warned:type_name -> cairn.run.v1.LimitWarned
+	31, // 29: cairn.run.v1.Event.run_completed:type_name -> cairn.run.v1.RunCompleted
+	32, // 30: cairn.run.v1.Event.run_failed:type_name -> cairn.run.v1.RunFailed
+	33, // 31: cairn.run.v1.Event.run_cancelled:type_name -> cairn.run.v1.RunCancelled
+	23, // 32: cairn.run.v1.Event.step_cancelled:type_name -> cairn.run.v1.StepCancelled
+	34, // 33: cairn.run.v1.Event.run_quarantined:type_name -> cairn.run.v1.RunQuarantined
+	37, // 34: cairn.run.v1.Rule.values:type_name -> cairn.plan.v1.JsonText
+	38, // 35: cairn.run.v1.RunSubmitted.spec:type_name -> cairn.run.v1.RunSpec
+	39, // 36: cairn.run.v1.PlanRequested.findings:type_name -> cairn.plan.v1.Finding
+	40, // 37: cairn.run.v1.PlanCreated.plan:type_name -> cairn.plan.v1.Plan
+	41, // 38: cairn.run.v1.PlanCreated.tools:type_name -> cairn.plan.v1.ToolDefinition
+	39, // 39: cairn.run.v1.PlanCreated.findings:type_name -> cairn.plan.v1.Finding
+	12, // 40: cairn.run.v1.PlanCreated.planner:type_name -> cairn.run.v1.PlannerTrace
+	39, // 41: cairn.run.v1.PlanRejected.findings:type_name -> cairn.plan.v1.Finding
+	12, // 42: cairn.run.v1.PlanRejected.planner:type_name -> cairn.run.v1.PlannerTrace
+	42, // 43: cairn.run.v1.PlanPatched.patch:type_name -> cairn.plan.v1.Patch
+	41, // 44: cairn.run.v1.PlanPatched.tools:type_name -> cairn.plan.v1.ToolDefinition
+	39, // 45: cairn.run.v1.PlanPatched.findings:type_name -> cairn.plan.v1.Finding
+	12, // 46: cairn.run.v1.PlanPatched.planner:type_name -> cairn.run.v1.PlannerTrace
+	43, // 47: cairn.run.v1.PlanPatched.created_by:type_name -> cairn.plan.v1.CreatedBy
+	39, // 48: cairn.run.v1.PatchRejected.findings:type_name -> cairn.plan.v1.Finding
+	12, // 49: cairn.run.v1.PatchRejected.planner:type_name -> cairn.run.v1.PlannerTrace
+	44, // 50: cairn.run.v1.PlanningFailed.error:type_name -> cairn.run.v1.Error
+	12, // 51: cairn.run.v1.PlanningFailed.planner:type_name -> cairn.run.v1.PlannerTrace
+	45, // 52: cairn.run.v1.PlannerTrace.raw:type_name -> cairn.run.v1.ArtifactRef
+	46, // 53: cairn.run.v1.ReplanRequested.scope:type_name -> cairn.run.v1.ReplanScope
+	44, // 54: cairn.run.v1.ReplanRequested.error:type_name -> cairn.run.v1.Error
+	39, // 55: cairn.run.v1.ReplanRequested.findings:type_name -> cairn.plan.v1.Finding
+	37, // 56: cairn.run.v1.ReplanDeclined.answer:type_name -> cairn.plan.v1.JsonText
+	12, // 57: cairn.run.v1.ReplanDeclined.planner:type_name -> cairn.run.v1.PlannerTrace
+	35, // 58: cairn.run.v1.StepStarted.due:type_name -> google.protobuf.Timestamp
+	37, // 59: cairn.run.v1.StepExpanded.items:type_name -> cairn.plan.v1.JsonText
+	37, // 60: cairn.run.v1.ActionRequested.arguments:type_name -> cairn.plan.v1.JsonText
+	35, // 61: cairn.run.v1.ActionRequested.not_after:type_name -> google.protobuf.Timestamp
+	45, // 62: cairn.run.v1.ActionRequested.artifacts:type_name -> cairn.run.v1.ArtifactRef
+	47, // 63: cairn.run.v1.ObservationRecorded.observation:type_name -> cairn.run.v1.Observation
+	48, // 64: cairn.run.v1.StepSucceeded.result:type_name -> cairn.run.v1.Value
+	44, // 65: cairn.run.v1.StepFailed.error:type_name -> cairn.run.v1.Error
+	49, // 66: cairn.run.v1.StepFailed.policy:type_name -> cairn.plan.v1.FailurePolicy
+	35, // 67: cairn.run.v1.StepRetryScheduled.due:type_name -> google.protobuf.Timestamp
+	44, // 68: cairn.run.v1.StepRetryScheduled.error:type_name -> cairn.run.v1.Error
+	50, // 69: cairn.run.v1.UserInputRequested.purpose:type_name -> cairn.run.v1.UserInputPurpose
+	37, // 70: cairn.run.v1.UserInputRequested.schema:type_name -> cairn.plan.v1.JsonText
+	35, // 71: cairn.run.v1.UserInputRequested.due:type_name -> google.protobuf.Timestamp
+	37, // 72: cairn.run.v1.UserInputReceived.answer:type_name -> cairn.plan.v1.JsonText
+	1,  // 73: cairn.run.v1.TimerFired.timer:type_name -> cairn.run.v1.TimerKind
+	35, // 74: cairn.run.v1.TimerFired.due:type_name -> google.protobuf.Timestamp
+	39, // 75: cairn.run.v1.ReportRefused.findings:type_name -> cairn.plan.v1.Finding
+	37, // 76: cairn.run.v1.RunCompleted.answer:type_name -> cairn.plan.v1.JsonText
+	45, // 77: cairn.run.v1.RunCompleted.answer_artifact:type_name -> cairn.run.v1.ArtifactRef
+	44, // 78: cairn.run.v1.RunFailed.error:type_name -> cairn.run.v1.Error
 	79, // [79:79] is the sub-list for method output_type
 	79, // [79:79] is the sub-list for method input_type
 	79, // [79:79] is the sub-list for extension type_name
@@ -3427,7 +3417,7 @@ func file_cairn_run_v1_event_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cairn_run_v1_event_proto_rawDesc), len(file_cairn_run_v1_event_proto_rawDesc)),
-			NumEnums:      3,
+			NumEnums:      2,
 			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   0,

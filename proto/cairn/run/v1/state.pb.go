@@ -467,6 +467,122 @@ func (ReplanScope) EnumDescriptor() ([]byte, []int) {
 	return file_cairn_run_v1_state_proto_rawDescGZIP(), []int{6}
 }
 
+// PlanningOutcome is how a request for a plan or a patch ended.
+type PlanningOutcome int32
+
+const (
+	PlanningOutcome_PLANNING_OUTCOME_UNSPECIFIED PlanningOutcome = 0
+	PlanningOutcome_PLANNING_OUTCOME_ACCEPTED    PlanningOutcome = 1
+	PlanningOutcome_PLANNING_OUTCOME_REJECTED    PlanningOutcome = 2
+	PlanningOutcome_PLANNING_OUTCOME_GIVEN_UP    PlanningOutcome = 3
+	// No patch; an answer perhaps.
+	PlanningOutcome_PLANNING_OUTCOME_DECLINED PlanningOutcome = 4
+	// The run was cancelled before an answer came.
+	PlanningOutcome_PLANNING_OUTCOME_CANCELLED PlanningOutcome = 5
+)
+
+// Enum value maps for PlanningOutcome.
+var (
+	PlanningOutcome_name = map[int32]string{
+		0: "PLANNING_OUTCOME_UNSPECIFIED",
+		1: "PLANNING_OUTCOME_ACCEPTED",
+		2: "PLANNING_OUTCOME_REJECTED",
+		3: "PLANNING_OUTCOME_GIVEN_UP",
+		4: "PLANNING_OUTCOME_DECLINED",
+		5: "PLANNING_OUTCOME_CANCELLED",
+	}
+	PlanningOutcome_value = map[string]int32{
+		"PLANNING_OUTCOME_UNSPECIFIED": 0,
+		"PLANNING_OUTCOME_ACCEPTED":    1,
+		"PLANNING_OUTCOME_REJECTED":    2,
+		"PLANNING_OUTCOME_GIVEN_UP":    3,
+		"PLANNING_OUTCOME_DECLINED":    4,
+		"PLANNING_OUTCOME_CANCELLED":   5,
+	}
+)
+
+func (x PlanningOutcome) Enum() *PlanningOutcome {
+	p := new(PlanningOutcome)
+	*p = x
+	return p
+}
+
+func (x PlanningOutcome) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PlanningOutcome) Descriptor() protoreflect.EnumDescriptor {
+	return file_cairn_run_v1_state_proto_enumTypes[7].Descriptor()
+}
+
+func (PlanningOutcome) Type() protoreflect.EnumType {
+	return &file_cairn_run_v1_state_proto_enumTypes[7]
+}
+
+func (x PlanningOutcome) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PlanningOutcome.Descriptor instead.
+func (PlanningOutcome) EnumDescriptor() ([]byte, []int) {
+	return file_cairn_run_v1_state_proto_rawDescGZIP(), []int{7}
+}
+
+type UserInputPurpose int32
+
+const (
+	UserInputPurpose_USER_INPUT_PURPOSE_UNSPECIFIED UserInputPurpose = 0
+	// A user.ask step.
+	UserInputPurpose_USER_INPUT_PURPOSE_QUESTION UserInputPurpose = 1
+	// Before an action with confirm; the answer is {"approved": bool}.
+	UserInputPurpose_USER_INPUT_PURPOSE_APPROVAL UserInputPurpose = 2
+	// A failed step with on_failure ask_user; the answer is {"decision": "retry" | "skip" | "fail"}.
+	UserInputPurpose_USER_INPUT_PURPOSE_FAILURE UserInputPurpose = 3
+)
+
+// Enum value maps for UserInputPurpose.
+var (
+	UserInputPurpose_name = map[int32]string{
+		0: "USER_INPUT_PURPOSE_UNSPECIFIED",
+		1: "USER_INPUT_PURPOSE_QUESTION",
+		2: "USER_INPUT_PURPOSE_APPROVAL",
+		3: "USER_INPUT_PURPOSE_FAILURE",
+	}
+	UserInputPurpose_value = map[string]int32{
+		"USER_INPUT_PURPOSE_UNSPECIFIED": 0,
+		"USER_INPUT_PURPOSE_QUESTION":    1,
+		"USER_INPUT_PURPOSE_APPROVAL":    2,
+		"USER_INPUT_PURPOSE_FAILURE":     3,
+	}
+)
+
+func (x UserInputPurpose) Enum() *UserInputPurpose {
+	p := new(UserInputPurpose)
+	*p = x
+	return p
+}
+
+func (x UserInputPurpose) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (UserInputPurpose) Descriptor() protoreflect.EnumDescriptor {
+	return file_cairn_run_v1_state_proto_enumTypes[8].Descriptor()
+}
+
+func (UserInputPurpose) Type() protoreflect.EnumType {
+	return &file_cairn_run_v1_state_proto_enumTypes[8]
+}
+
+func (x UserInputPurpose) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use UserInputPurpose.Descriptor instead.
+func (UserInputPurpose) EnumDescriptor() ([]byte, []int) {
+	return file_cairn_run_v1_state_proto_rawDescGZIP(), []int{8}
+}
+
 // RunSpec is what a client asks for. Either a goal for the planner or a plan.
 type RunSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1231,7 +1347,21 @@ type RunState struct {
 	Fingerprints     []*PlanFingerprint `protobuf:"bytes,28,rep,name=fingerprints,proto3" json:"fingerprints,omitempty"`
 	Trace            *TraceContext      `protobuf:"bytes,29,opt,name=trace,proto3" json:"trace,omitempty"`
 	// Event counts that are not derivable from the lists above.
-	Retries       int32 `protobuf:"varint,30,opt,name=retries,proto3" json:"retries,omitempty"`
+	Retries int32 `protobuf:"varint,30,opt,name=retries,proto3" json:"retries,omitempty"`
+	// The revision of the event that made the plan's version.
+	PlanRevision int64 `protobuf:"varint,31,opt,name=plan_revision,json=planRevision,proto3" json:"plan_revision,omitempty"`
+	// sha256 over the canonical plan without id, version and author.
+	PlanDigest string `protobuf:"bytes,32,opt,name=plan_digest,json=planDigest,proto3" json:"plan_digest,omitempty"`
+	// Steps that undo others, "id[undo]", in order of their start.
+	Compensations []*StepState `protobuf:"bytes,33,rep,name=compensations,proto3" json:"compensations,omitempty"`
+	// The revision of CancelRequested.
+	CancelRevision int64 `protobuf:"varint,34,opt,name=cancel_revision,json=cancelRevision,proto3" json:"cancel_revision,omitempty"`
+	// The grace of a cancel is over.
+	CancelGraceOver bool `protobuf:"varint,35,opt,name=cancel_grace_over,json=cancelGraceOver,proto3" json:"cancel_grace_over,omitempty"`
+	// The revision at which the run's time was up; 0: it is not.
+	DeadlineRevision int64 `protobuf:"varint,36,opt,name=deadline_revision,json=deadlineRevision,proto3" json:"deadline_revision,omitempty"`
+	// The revision of the newest change of the run as a whole: submission, warning, quarantine.
+	BaseRevision  int64 `protobuf:"varint,37,opt,name=base_revision,json=baseRevision,proto3" json:"base_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1476,6 +1606,55 @@ func (x *RunState) GetRetries() int32 {
 	return 0
 }
 
+func (x *RunState) GetPlanRevision() int64 {
+	if x != nil {
+		return x.PlanRevision
+	}
+	return 0
+}
+
+func (x *RunState) GetPlanDigest() string {
+	if x != nil {
+		return x.PlanDigest
+	}
+	return ""
+}
+
+func (x *RunState) GetCompensations() []*StepState {
+	if x != nil {
+		return x.Compensations
+	}
+	return nil
+}
+
+func (x *RunState) GetCancelRevision() int64 {
+	if x != nil {
+		return x.CancelRevision
+	}
+	return 0
+}
+
+func (x *RunState) GetCancelGraceOver() bool {
+	if x != nil {
+		return x.CancelGraceOver
+	}
+	return false
+}
+
+func (x *RunState) GetDeadlineRevision() int64 {
+	if x != nil {
+		return x.DeadlineRevision
+	}
+	return 0
+}
+
+func (x *RunState) GetBaseRevision() int64 {
+	if x != nil {
+		return x.BaseRevision
+	}
+	return 0
+}
+
 // TraceContext is W3C trace context.
 type TraceContext struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1655,9 +1834,23 @@ type StepState struct {
 	InputRequest string `protobuf:"bytes,13,opt,name=input_request,json=inputRequest,proto3" json:"input_request,omitempty"`
 	Approved     bool   `protobuf:"varint,14,opt,name=approved,proto3" json:"approved,omitempty"`
 	// The revision of the event that made the status.
-	Revision      int64 `protobuf:"varint,15,opt,name=revision,proto3" json:"revision,omitempty"`
-	ItemsOpen     int32 `protobuf:"varint,16,opt,name=items_open,json=itemsOpen,proto3" json:"items_open,omitempty"`
-	Expanded      bool  `protobuf:"varint,17,opt,name=expanded,proto3" json:"expanded,omitempty"`
+	Revision  int64 `protobuf:"varint,15,opt,name=revision,proto3" json:"revision,omitempty"`
+	ItemsOpen int32 `protobuf:"varint,16,opt,name=items_open,json=itemsOpen,proto3" json:"items_open,omitempty"`
+	Expanded  bool  `protobuf:"varint,17,opt,name=expanded,proto3" json:"expanded,omitempty"`
+	// Attempts of earlier generations: a repeat that a person or a patch wanted counts its retries from here.
+	AttemptsBefore int32 `protobuf:"varint,18,opt,name=attempts_before,json=attemptsBefore,proto3" json:"attempts_before,omitempty"`
+	// What follows from the newest failure.
+	Policy v1.FailurePolicy `protobuf:"varint,19,opt,name=policy,proto3,enum=cairn.plan.v1.FailurePolicy" json:"policy,omitempty"`
+	// The failure was an optional step's.
+	FailedOptional bool `protobuf:"varint,20,opt,name=failed_optional,json=failedOptional,proto3" json:"failed_optional,omitempty"`
+	// The due time of a wait was reached.
+	TimerFired bool `protobuf:"varint,21,opt,name=timer_fired,json=timerFired,proto3" json:"timer_fired,omitempty"`
+	// The observation behind the result was partial.
+	Partial bool `protobuf:"varint,22,opt,name=partial,proto3" json:"partial,omitempty"`
+	// Assumptions that the newest failure falsified.
+	FalsifiedAssumptions []string `protobuf:"bytes,23,rep,name=falsified_assumptions,json=falsifiedAssumptions,proto3" json:"falsified_assumptions,omitempty"`
+	// due was given as a point in time, not as a duration.
+	DueAbsolute   bool `protobuf:"varint,24,opt,name=due_absolute,json=dueAbsolute,proto3" json:"due_absolute,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1811,6 +2004,55 @@ func (x *StepState) GetExpanded() bool {
 	return false
 }
 
+func (x *StepState) GetAttemptsBefore() int32 {
+	if x != nil {
+		return x.AttemptsBefore
+	}
+	return 0
+}
+
+func (x *StepState) GetPolicy() v1.FailurePolicy {
+	if x != nil {
+		return x.Policy
+	}
+	return v1.FailurePolicy(0)
+}
+
+func (x *StepState) GetFailedOptional() bool {
+	if x != nil {
+		return x.FailedOptional
+	}
+	return false
+}
+
+func (x *StepState) GetTimerFired() bool {
+	if x != nil {
+		return x.TimerFired
+	}
+	return false
+}
+
+func (x *StepState) GetPartial() bool {
+	if x != nil {
+		return x.Partial
+	}
+	return false
+}
+
+func (x *StepState) GetFalsifiedAssumptions() []string {
+	if x != nil {
+		return x.FalsifiedAssumptions
+	}
+	return nil
+}
+
+func (x *StepState) GetDueAbsolute() bool {
+	if x != nil {
+		return x.DueAbsolute
+	}
+	return false
+}
+
 type ActionState struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	ActionId       string                 `protobuf:"bytes,1,opt,name=action_id,json=actionId,proto3" json:"action_id,omitempty"`
@@ -1833,8 +2075,14 @@ type ActionState struct {
 	// Revision of ActionRequested and of the observation.
 	RequestedRevision int64 `protobuf:"varint,17,opt,name=requested_revision,json=requestedRevision,proto3" json:"requested_revision,omitempty"`
 	ObservedRevision  int64 `protobuf:"varint,18,opt,name=observed_revision,json=observedRevision,proto3" json:"observed_revision,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// What came back, until the step is judged by it.
+	Observation *Observation `protobuf:"bytes,19,opt,name=observation,proto3" json:"observation,omitempty"`
+	// Index in RunState.actions of the step's attempt before, plus 1; 0: none.
+	Previous int32 `protobuf:"varint,20,opt,name=previous,proto3" json:"previous,omitempty"`
+	// A revocation was answered: the start is claimed.
+	Started       bool `protobuf:"varint,21,opt,name=started,proto3" json:"started,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ActionState) Reset() {
@@ -1993,6 +2241,27 @@ func (x *ActionState) GetObservedRevision() int64 {
 	return 0
 }
 
+func (x *ActionState) GetObservation() *Observation {
+	if x != nil {
+		return x.Observation
+	}
+	return nil
+}
+
+func (x *ActionState) GetPrevious() int32 {
+	if x != nil {
+		return x.Previous
+	}
+	return 0
+}
+
+func (x *ActionState) GetStarted() bool {
+	if x != nil {
+		return x.Started
+	}
+	return false
+}
+
 type PlanningRequest struct {
 	state                protoimpl.MessageState `protogen:"open.v1"`
 	RequestId            string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
@@ -2009,9 +2278,19 @@ type PlanningRequest struct {
 	Due                  *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=due,proto3" json:"due,omitempty"`
 	Revision             int64                  `protobuf:"varint,13,opt,name=revision,proto3" json:"revision,omitempty"`
 	// sha256 over the report that closed it.
-	ReportDigest  string `protobuf:"bytes,14,opt,name=report_digest,json=reportDigest,proto3" json:"report_digest,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ReportDigest string          `protobuf:"bytes,14,opt,name=report_digest,json=reportDigest,proto3" json:"report_digest,omitempty"`
+	Outcome      PlanningOutcome `protobuf:"varint,15,opt,name=outcome,proto3,enum=cairn.run.v1.PlanningOutcome" json:"outcome,omitempty"`
+	// Findings and text of the refused proposal, or the planner's error.
+	OutcomeFindings []*v1.Finding `protobuf:"bytes,16,rep,name=outcome_findings,json=outcomeFindings,proto3" json:"outcome_findings,omitempty"`
+	OutcomeText     string        `protobuf:"bytes,17,opt,name=outcome_text,json=outcomeText,proto3" json:"outcome_text,omitempty"`
+	OutcomeError    *Error        `protobuf:"bytes,18,opt,name=outcome_error,json=outcomeError,proto3" json:"outcome_error,omitempty"`
+	// Why the replanner declined, and the answer where it gave one.
+	OutcomeReason string       `protobuf:"bytes,19,opt,name=outcome_reason,json=outcomeReason,proto3" json:"outcome_reason,omitempty"`
+	Answer        *v1.JsonText `protobuf:"bytes,20,opt,name=answer,proto3" json:"answer,omitempty"`
+	// The revision of the event that closed it.
+	OutcomeRevision int64 `protobuf:"varint,21,opt,name=outcome_revision,json=outcomeRevision,proto3" json:"outcome_revision,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *PlanningRequest) Reset() {
@@ -2142,19 +2421,73 @@ func (x *PlanningRequest) GetReportDigest() string {
 	return ""
 }
 
+func (x *PlanningRequest) GetOutcome() PlanningOutcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return PlanningOutcome_PLANNING_OUTCOME_UNSPECIFIED
+}
+
+func (x *PlanningRequest) GetOutcomeFindings() []*v1.Finding {
+	if x != nil {
+		return x.OutcomeFindings
+	}
+	return nil
+}
+
+func (x *PlanningRequest) GetOutcomeText() string {
+	if x != nil {
+		return x.OutcomeText
+	}
+	return ""
+}
+
+func (x *PlanningRequest) GetOutcomeError() *Error {
+	if x != nil {
+		return x.OutcomeError
+	}
+	return nil
+}
+
+func (x *PlanningRequest) GetOutcomeReason() string {
+	if x != nil {
+		return x.OutcomeReason
+	}
+	return ""
+}
+
+func (x *PlanningRequest) GetAnswer() *v1.JsonText {
+	if x != nil {
+		return x.Answer
+	}
+	return nil
+}
+
+func (x *PlanningRequest) GetOutcomeRevision() int64 {
+	if x != nil {
+		return x.OutcomeRevision
+	}
+	return 0
+}
+
 type UserInputState struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	StepId        string                 `protobuf:"bytes,2,opt,name=step_id,json=stepId,proto3" json:"step_id,omitempty"`
-	Open          bool                   `protobuf:"varint,3,opt,name=open,proto3" json:"open,omitempty"`
-	Answer        *v1.JsonText           `protobuf:"bytes,4,opt,name=answer,proto3" json:"answer,omitempty"`
-	By            string                 `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`
-	Due           *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=due,proto3" json:"due,omitempty"`
-	Question      string                 `protobuf:"bytes,7,opt,name=question,proto3" json:"question,omitempty"`
-	Schema        *v1.JsonText           `protobuf:"bytes,8,opt,name=schema,proto3" json:"schema,omitempty"`
-	Revision      int64                  `protobuf:"varint,9,opt,name=revision,proto3" json:"revision,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	StepId    string                 `protobuf:"bytes,2,opt,name=step_id,json=stepId,proto3" json:"step_id,omitempty"`
+	Open      bool                   `protobuf:"varint,3,opt,name=open,proto3" json:"open,omitempty"`
+	Answer    *v1.JsonText           `protobuf:"bytes,4,opt,name=answer,proto3" json:"answer,omitempty"`
+	By        string                 `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`
+	Due       *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=due,proto3" json:"due,omitempty"`
+	Question  string                 `protobuf:"bytes,7,opt,name=question,proto3" json:"question,omitempty"`
+	Schema    *v1.JsonText           `protobuf:"bytes,8,opt,name=schema,proto3" json:"schema,omitempty"`
+	Revision  int64                  `protobuf:"varint,9,opt,name=revision,proto3" json:"revision,omitempty"`
+	Purpose   UserInputPurpose       `protobuf:"varint,10,opt,name=purpose,proto3,enum=cairn.run.v1.UserInputPurpose" json:"purpose,omitempty"`
+	// The due time passed without an answer.
+	TimedOut bool `protobuf:"varint,11,opt,name=timed_out,json=timedOut,proto3" json:"timed_out,omitempty"`
+	// The revision of the event that closed it.
+	ClosedRevision int64 `protobuf:"varint,12,opt,name=closed_revision,json=closedRevision,proto3" json:"closed_revision,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *UserInputState) Reset() {
@@ -2250,6 +2583,27 @@ func (x *UserInputState) GetRevision() int64 {
 	return 0
 }
 
+func (x *UserInputState) GetPurpose() UserInputPurpose {
+	if x != nil {
+		return x.Purpose
+	}
+	return UserInputPurpose_USER_INPUT_PURPOSE_UNSPECIFIED
+}
+
+func (x *UserInputState) GetTimedOut() bool {
+	if x != nil {
+		return x.TimedOut
+	}
+	return false
+}
+
+func (x *UserInputState) GetClosedRevision() int64 {
+	if x != nil {
+		return x.ClosedRevision
+	}
+	return 0
+}
+
 var File_cairn_run_v1_state_proto protoreflect.FileDescriptor
 
 const file_cairn_run_v1_state_proto_rawDesc = "" +
@@ -2314,8 +2668,7 @@ const file_cairn_run_v1_state_proto_rawDesc = "" +
 	"\x05Usage\x12!\n" +
 	"\finput_tokens\x18\x01 \x01(\x03R\vinputTokens\x12#\n" +
 	"\routput_tokens\x18\x02 \x01(\x03R\foutputTokens\x12\x14\n" +
-	"\x05model\x18\x03 \x01(\tR\x05model\"\xe7\n" +
-	"\n" +
+	"\x05model\x18\x03 \x01(\tR\x05model\"\x93\r\n" +
 	"\bRunState\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x1a\n" +
@@ -2350,7 +2703,15 @@ const file_cairn_run_v1_state_proto_rawDesc = "" +
 	"\x11quarantine_reason\x18\x1b \x01(\tR\x10quarantineReason\x12A\n" +
 	"\ffingerprints\x18\x1c \x03(\v2\x1d.cairn.run.v1.PlanFingerprintR\ffingerprints\x120\n" +
 	"\x05trace\x18\x1d \x01(\v2\x1a.cairn.run.v1.TraceContextR\x05trace\x12\x18\n" +
-	"\aretries\x18\x1e \x01(\x05R\aretries\"P\n" +
+	"\aretries\x18\x1e \x01(\x05R\aretries\x12#\n" +
+	"\rplan_revision\x18\x1f \x01(\x03R\fplanRevision\x12\x1f\n" +
+	"\vplan_digest\x18  \x01(\tR\n" +
+	"planDigest\x12=\n" +
+	"\rcompensations\x18! \x03(\v2\x17.cairn.run.v1.StepStateR\rcompensations\x12'\n" +
+	"\x0fcancel_revision\x18\" \x01(\x03R\x0ecancelRevision\x12*\n" +
+	"\x11cancel_grace_over\x18# \x01(\bR\x0fcancelGraceOver\x12+\n" +
+	"\x11deadline_revision\x18$ \x01(\x03R\x10deadlineRevision\x12#\n" +
+	"\rbase_revision\x18% \x01(\x03R\fbaseRevision\"P\n" +
 	"\fTraceContext\x12 \n" +
 	"\vtraceparent\x18\x01 \x01(\tR\vtraceparent\x12\x1e\n" +
 	"\n" +
@@ -2361,7 +2722,7 @@ const file_cairn_run_v1_state_proto_rawDesc = "" +
 	"\aversion\x18\x02 \x01(\x05R\aversion\"C\n" +
 	"\rRefusedReport\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x03R\brevision\"\x8a\x05\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\"\xa5\a\n" +
 	"\tStepState\x12\x17\n" +
 	"\astep_id\x18\x01 \x01(\tR\x06stepId\x120\n" +
 	"\x06status\x18\x02 \x01(\x0e2\x18.cairn.run.v1.StepStatusR\x06status\x12\x1a\n" +
@@ -2385,7 +2746,15 @@ const file_cairn_run_v1_state_proto_rawDesc = "" +
 	"\brevision\x18\x0f \x01(\x03R\brevision\x12\x1d\n" +
 	"\n" +
 	"items_open\x18\x10 \x01(\x05R\titemsOpen\x12\x1a\n" +
-	"\bexpanded\x18\x11 \x01(\bR\bexpanded\"\xe3\x05\n" +
+	"\bexpanded\x18\x11 \x01(\bR\bexpanded\x12'\n" +
+	"\x0fattempts_before\x18\x12 \x01(\x05R\x0eattemptsBefore\x124\n" +
+	"\x06policy\x18\x13 \x01(\x0e2\x1c.cairn.plan.v1.FailurePolicyR\x06policy\x12'\n" +
+	"\x0ffailed_optional\x18\x14 \x01(\bR\x0efailedOptional\x12\x1f\n" +
+	"\vtimer_fired\x18\x15 \x01(\bR\n" +
+	"timerFired\x12\x18\n" +
+	"\apartial\x18\x16 \x01(\bR\apartial\x123\n" +
+	"\x15falsified_assumptions\x18\x17 \x03(\tR\x14falsifiedAssumptions\x12!\n" +
+	"\fdue_absolute\x18\x18 \x01(\bR\vdueAbsolute\"\xd6\x06\n" +
 	"\vActionState\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\tR\bactionId\x12\x17\n" +
 	"\astep_id\x18\x02 \x01(\tR\x06stepId\x12\x18\n" +
@@ -2409,7 +2778,10 @@ const file_cairn_run_v1_state_proto_rawDesc = "" +
 	"generation\x18\x10 \x01(\x05R\n" +
 	"generation\x12-\n" +
 	"\x12requested_revision\x18\x11 \x01(\x03R\x11requestedRevision\x12+\n" +
-	"\x11observed_revision\x18\x12 \x01(\x03R\x10observedRevision\"\x8b\x04\n" +
+	"\x11observed_revision\x18\x12 \x01(\x03R\x10observedRevision\x12;\n" +
+	"\vobservation\x18\x13 \x01(\v2\x19.cairn.run.v1.ObservationR\vobservation\x12\x1a\n" +
+	"\bprevious\x18\x14 \x01(\x05R\bprevious\x12\x18\n" +
+	"\astarted\x18\x15 \x01(\bR\astarted\"\xe7\x06\n" +
 	"\x0fPlanningRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x16\n" +
@@ -2426,7 +2798,14 @@ const file_cairn_run_v1_state_proto_rawDesc = "" +
 	"\rrejected_text\x18\v \x01(\tR\frejectedText\x12,\n" +
 	"\x03due\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x03due\x12\x1a\n" +
 	"\brevision\x18\r \x01(\x03R\brevision\x12#\n" +
-	"\rreport_digest\x18\x0e \x01(\tR\freportDigest\"\xb4\x02\n" +
+	"\rreport_digest\x18\x0e \x01(\tR\freportDigest\x127\n" +
+	"\aoutcome\x18\x0f \x01(\x0e2\x1d.cairn.run.v1.PlanningOutcomeR\aoutcome\x12A\n" +
+	"\x10outcome_findings\x18\x10 \x03(\v2\x16.cairn.plan.v1.FindingR\x0foutcomeFindings\x12!\n" +
+	"\foutcome_text\x18\x11 \x01(\tR\voutcomeText\x128\n" +
+	"\routcome_error\x18\x12 \x01(\v2\x13.cairn.run.v1.ErrorR\foutcomeError\x12%\n" +
+	"\x0eoutcome_reason\x18\x13 \x01(\tR\routcomeReason\x12/\n" +
+	"\x06answer\x18\x14 \x01(\v2\x17.cairn.plan.v1.JsonTextR\x06answer\x12)\n" +
+	"\x10outcome_revision\x18\x15 \x01(\x03R\x0foutcomeRevision\"\xb4\x03\n" +
 	"\x0eUserInputState\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x17\n" +
@@ -2437,7 +2816,11 @@ const file_cairn_run_v1_state_proto_rawDesc = "" +
 	"\x03due\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x03due\x12\x1a\n" +
 	"\bquestion\x18\a \x01(\tR\bquestion\x12/\n" +
 	"\x06schema\x18\b \x01(\v2\x17.cairn.plan.v1.JsonTextR\x06schema\x12\x1a\n" +
-	"\brevision\x18\t \x01(\x03R\brevision*\xf1\x01\n" +
+	"\brevision\x18\t \x01(\x03R\brevision\x128\n" +
+	"\apurpose\x18\n" +
+	" \x01(\x0e2\x1e.cairn.run.v1.UserInputPurposeR\apurpose\x12\x1b\n" +
+	"\ttimed_out\x18\v \x01(\bR\btimedOut\x12'\n" +
+	"\x0fclosed_revision\x18\f \x01(\x03R\x0eclosedRevision*\xf1\x01\n" +
 	"\tRunStatus\x12\x1a\n" +
 	"\x16RUN_STATUS_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12RUN_STATUS_CREATED\x10\x01\x12\x16\n" +
@@ -2496,7 +2879,19 @@ const file_cairn_run_v1_state_proto_rawDesc = "" +
 	"\vReplanScope\x12\x1c\n" +
 	"\x18REPLAN_SCOPE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11REPLAN_SCOPE_STEP\x10\x01\x12\x1a\n" +
-	"\x16REPLAN_SCOPE_REMAINING\x10\x02B4Z2github.com/cairnrun/cairn/proto/cairn/run/v1;runv1b\x06proto3"
+	"\x16REPLAN_SCOPE_REMAINING\x10\x02*\xcf\x01\n" +
+	"\x0fPlanningOutcome\x12 \n" +
+	"\x1cPLANNING_OUTCOME_UNSPECIFIED\x10\x00\x12\x1d\n" +
+	"\x19PLANNING_OUTCOME_ACCEPTED\x10\x01\x12\x1d\n" +
+	"\x19PLANNING_OUTCOME_REJECTED\x10\x02\x12\x1d\n" +
+	"\x19PLANNING_OUTCOME_GIVEN_UP\x10\x03\x12\x1d\n" +
+	"\x19PLANNING_OUTCOME_DECLINED\x10\x04\x12\x1e\n" +
+	"\x1aPLANNING_OUTCOME_CANCELLED\x10\x05*\x98\x01\n" +
+	"\x10UserInputPurpose\x12\"\n" +
+	"\x1eUSER_INPUT_PURPOSE_UNSPECIFIED\x10\x00\x12\x1f\n" +
+	"\x1bUSER_INPUT_PURPOSE_QUESTION\x10\x01\x12\x1f\n" +
+	"\x1bUSER_INPUT_PURPOSE_APPROVAL\x10\x02\x12\x1e\n" +
+	"\x1aUSER_INPUT_PURPOSE_FAILURE\x10\x03B4Z2github.com/cairnrun/cairn/proto/cairn/run/v1;runv1b\x06proto3"
 
 var (
 	file_cairn_run_v1_state_proto_rawDescOnce sync.Once
@@ -2510,7 +2905,7 @@ func file_cairn_run_v1_state_proto_rawDescGZIP() []byte {
 	return file_cairn_run_v1_state_proto_rawDescData
 }
 
-var file_cairn_run_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
+var file_cairn_run_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
 var file_cairn_run_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_cairn_run_v1_state_proto_goTypes = []any{
 	(RunStatus)(0),                // 0: cairn.run.v1.RunStatus
@@ -2520,93 +2915,104 @@ var file_cairn_run_v1_state_proto_goTypes = []any{
 	(FaultClass)(0),               // 4: cairn.run.v1.FaultClass
 	(Outcome)(0),                  // 5: cairn.run.v1.Outcome
 	(ReplanScope)(0),              // 6: cairn.run.v1.ReplanScope
-	(*RunSpec)(nil),               // 7: cairn.run.v1.RunSpec
-	(*Label)(nil),                 // 8: cairn.run.v1.Label
-	(*RunLimits)(nil),             // 9: cairn.run.v1.RunLimits
-	(*Error)(nil),                 // 10: cairn.run.v1.Error
-	(*ArtifactRef)(nil),           // 11: cairn.run.v1.ArtifactRef
-	(*Value)(nil),                 // 12: cairn.run.v1.Value
-	(*Observation)(nil),           // 13: cairn.run.v1.Observation
-	(*CheckVerdict)(nil),          // 14: cairn.run.v1.CheckVerdict
-	(*Usage)(nil),                 // 15: cairn.run.v1.Usage
-	(*RunState)(nil),              // 16: cairn.run.v1.RunState
-	(*TraceContext)(nil),          // 17: cairn.run.v1.TraceContext
-	(*PlanFingerprint)(nil),       // 18: cairn.run.v1.PlanFingerprint
-	(*RefusedReport)(nil),         // 19: cairn.run.v1.RefusedReport
-	(*StepState)(nil),             // 20: cairn.run.v1.StepState
-	(*ActionState)(nil),           // 21: cairn.run.v1.ActionState
-	(*PlanningRequest)(nil),       // 22: cairn.run.v1.PlanningRequest
-	(*UserInputState)(nil),        // 23: cairn.run.v1.UserInputState
-	(*v1.JsonText)(nil),           // 24: cairn.plan.v1.JsonText
-	(*durationpb.Duration)(nil),   // 25: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 26: google.protobuf.Timestamp
-	(*v1.Plan)(nil),               // 27: cairn.plan.v1.Plan
-	(*v1.ToolDefinition)(nil),     // 28: cairn.plan.v1.ToolDefinition
-	(*v1.Finding)(nil),            // 29: cairn.plan.v1.Finding
+	(PlanningOutcome)(0),          // 7: cairn.run.v1.PlanningOutcome
+	(UserInputPurpose)(0),         // 8: cairn.run.v1.UserInputPurpose
+	(*RunSpec)(nil),               // 9: cairn.run.v1.RunSpec
+	(*Label)(nil),                 // 10: cairn.run.v1.Label
+	(*RunLimits)(nil),             // 11: cairn.run.v1.RunLimits
+	(*Error)(nil),                 // 12: cairn.run.v1.Error
+	(*ArtifactRef)(nil),           // 13: cairn.run.v1.ArtifactRef
+	(*Value)(nil),                 // 14: cairn.run.v1.Value
+	(*Observation)(nil),           // 15: cairn.run.v1.Observation
+	(*CheckVerdict)(nil),          // 16: cairn.run.v1.CheckVerdict
+	(*Usage)(nil),                 // 17: cairn.run.v1.Usage
+	(*RunState)(nil),              // 18: cairn.run.v1.RunState
+	(*TraceContext)(nil),          // 19: cairn.run.v1.TraceContext
+	(*PlanFingerprint)(nil),       // 20: cairn.run.v1.PlanFingerprint
+	(*RefusedReport)(nil),         // 21: cairn.run.v1.RefusedReport
+	(*StepState)(nil),             // 22: cairn.run.v1.StepState
+	(*ActionState)(nil),           // 23: cairn.run.v1.ActionState
+	(*PlanningRequest)(nil),       // 24: cairn.run.v1.PlanningRequest
+	(*UserInputState)(nil),        // 25: cairn.run.v1.UserInputState
+	(*v1.JsonText)(nil),           // 26: cairn.plan.v1.JsonText
+	(*durationpb.Duration)(nil),   // 27: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
+	(*v1.Plan)(nil),               // 29: cairn.plan.v1.Plan
+	(*v1.ToolDefinition)(nil),     // 30: cairn.plan.v1.ToolDefinition
+	(v1.FailurePolicy)(0),         // 31: cairn.plan.v1.FailurePolicy
+	(*v1.Finding)(nil),            // 32: cairn.plan.v1.Finding
 }
 var file_cairn_run_v1_state_proto_depIdxs = []int32{
-	24, // 0: cairn.run.v1.RunSpec.plan:type_name -> cairn.plan.v1.JsonText
-	24, // 1: cairn.run.v1.RunSpec.input:type_name -> cairn.plan.v1.JsonText
-	8,  // 2: cairn.run.v1.RunSpec.labels:type_name -> cairn.run.v1.Label
-	9,  // 3: cairn.run.v1.RunSpec.limits:type_name -> cairn.run.v1.RunLimits
-	25, // 4: cairn.run.v1.RunLimits.max_duration:type_name -> google.protobuf.Duration
+	26, // 0: cairn.run.v1.RunSpec.plan:type_name -> cairn.plan.v1.JsonText
+	26, // 1: cairn.run.v1.RunSpec.input:type_name -> cairn.plan.v1.JsonText
+	10, // 2: cairn.run.v1.RunSpec.labels:type_name -> cairn.run.v1.Label
+	11, // 3: cairn.run.v1.RunSpec.limits:type_name -> cairn.run.v1.RunLimits
+	27, // 4: cairn.run.v1.RunLimits.max_duration:type_name -> google.protobuf.Duration
 	4,  // 5: cairn.run.v1.Error.class:type_name -> cairn.run.v1.FaultClass
-	24, // 6: cairn.run.v1.Error.details:type_name -> cairn.plan.v1.JsonText
-	25, // 7: cairn.run.v1.Error.retry_after:type_name -> google.protobuf.Duration
-	24, // 8: cairn.run.v1.Value.inline:type_name -> cairn.plan.v1.JsonText
-	11, // 9: cairn.run.v1.Value.artifact:type_name -> cairn.run.v1.ArtifactRef
+	26, // 6: cairn.run.v1.Error.details:type_name -> cairn.plan.v1.JsonText
+	27, // 7: cairn.run.v1.Error.retry_after:type_name -> google.protobuf.Duration
+	26, // 8: cairn.run.v1.Value.inline:type_name -> cairn.plan.v1.JsonText
+	13, // 9: cairn.run.v1.Value.artifact:type_name -> cairn.run.v1.ArtifactRef
 	5,  // 10: cairn.run.v1.Observation.outcome:type_name -> cairn.run.v1.Outcome
-	12, // 11: cairn.run.v1.Observation.output:type_name -> cairn.run.v1.Value
-	12, // 12: cairn.run.v1.Observation.result:type_name -> cairn.run.v1.Value
-	10, // 13: cairn.run.v1.Observation.error:type_name -> cairn.run.v1.Error
-	26, // 14: cairn.run.v1.Observation.started_at:type_name -> google.protobuf.Timestamp
-	25, // 15: cairn.run.v1.Observation.duration:type_name -> google.protobuf.Duration
-	15, // 16: cairn.run.v1.Observation.usage:type_name -> cairn.run.v1.Usage
-	14, // 17: cairn.run.v1.Observation.verdicts:type_name -> cairn.run.v1.CheckVerdict
+	14, // 11: cairn.run.v1.Observation.output:type_name -> cairn.run.v1.Value
+	14, // 12: cairn.run.v1.Observation.result:type_name -> cairn.run.v1.Value
+	12, // 13: cairn.run.v1.Observation.error:type_name -> cairn.run.v1.Error
+	28, // 14: cairn.run.v1.Observation.started_at:type_name -> google.protobuf.Timestamp
+	27, // 15: cairn.run.v1.Observation.duration:type_name -> google.protobuf.Duration
+	17, // 16: cairn.run.v1.Observation.usage:type_name -> cairn.run.v1.Usage
+	16, // 17: cairn.run.v1.Observation.verdicts:type_name -> cairn.run.v1.CheckVerdict
 	0,  // 18: cairn.run.v1.RunState.status:type_name -> cairn.run.v1.RunStatus
 	1,  // 19: cairn.run.v1.RunState.phase:type_name -> cairn.run.v1.RunPhase
-	7,  // 20: cairn.run.v1.RunState.spec:type_name -> cairn.run.v1.RunSpec
-	26, // 21: cairn.run.v1.RunState.submitted_at:type_name -> google.protobuf.Timestamp
-	26, // 22: cairn.run.v1.RunState.updated_at:type_name -> google.protobuf.Timestamp
-	26, // 23: cairn.run.v1.RunState.deadline:type_name -> google.protobuf.Timestamp
-	27, // 24: cairn.run.v1.RunState.plan:type_name -> cairn.plan.v1.Plan
-	28, // 25: cairn.run.v1.RunState.tools:type_name -> cairn.plan.v1.ToolDefinition
-	20, // 26: cairn.run.v1.RunState.steps:type_name -> cairn.run.v1.StepState
-	21, // 27: cairn.run.v1.RunState.actions:type_name -> cairn.run.v1.ActionState
-	22, // 28: cairn.run.v1.RunState.planning:type_name -> cairn.run.v1.PlanningRequest
-	23, // 29: cairn.run.v1.RunState.inputs:type_name -> cairn.run.v1.UserInputState
-	24, // 30: cairn.run.v1.RunState.answer:type_name -> cairn.plan.v1.JsonText
-	11, // 31: cairn.run.v1.RunState.answer_artifact:type_name -> cairn.run.v1.ArtifactRef
-	10, // 32: cairn.run.v1.RunState.error:type_name -> cairn.run.v1.Error
-	26, // 33: cairn.run.v1.RunState.cancel_due:type_name -> google.protobuf.Timestamp
-	19, // 34: cairn.run.v1.RunState.refused:type_name -> cairn.run.v1.RefusedReport
-	18, // 35: cairn.run.v1.RunState.fingerprints:type_name -> cairn.run.v1.PlanFingerprint
-	17, // 36: cairn.run.v1.RunState.trace:type_name -> cairn.run.v1.TraceContext
-	2,  // 37: cairn.run.v1.StepState.status:type_name -> cairn.run.v1.StepStatus
-	12, // 38: cairn.run.v1.StepState.result:type_name -> cairn.run.v1.Value
-	10, // 39: cairn.run.v1.StepState.error:type_name -> cairn.run.v1.Error
-	26, // 40: cairn.run.v1.StepState.due:type_name -> google.protobuf.Timestamp
-	26, // 41: cairn.run.v1.StepState.started_at:type_name -> google.protobuf.Timestamp
-	26, // 42: cairn.run.v1.StepState.ended_at:type_name -> google.protobuf.Timestamp
-	24, // 43: cairn.run.v1.StepState.items:type_name -> cairn.plan.v1.JsonText
-	3,  // 44: cairn.run.v1.ActionState.status:type_name -> cairn.run.v1.ActionStatus
-	24, // 45: cairn.run.v1.ActionState.arguments:type_name -> cairn.plan.v1.JsonText
-	26, // 46: cairn.run.v1.ActionState.requested_at:type_name -> google.protobuf.Timestamp
-	26, // 47: cairn.run.v1.ActionState.not_after:type_name -> google.protobuf.Timestamp
-	11, // 48: cairn.run.v1.ActionState.artifacts:type_name -> cairn.run.v1.ArtifactRef
-	10, // 49: cairn.run.v1.ActionState.error:type_name -> cairn.run.v1.Error
-	6,  // 50: cairn.run.v1.PlanningRequest.scope:type_name -> cairn.run.v1.ReplanScope
-	10, // 51: cairn.run.v1.PlanningRequest.error:type_name -> cairn.run.v1.Error
-	29, // 52: cairn.run.v1.PlanningRequest.findings:type_name -> cairn.plan.v1.Finding
-	26, // 53: cairn.run.v1.PlanningRequest.due:type_name -> google.protobuf.Timestamp
-	24, // 54: cairn.run.v1.UserInputState.answer:type_name -> cairn.plan.v1.JsonText
-	26, // 55: cairn.run.v1.UserInputState.due:type_name -> google.protobuf.Timestamp
-	24, // 56: cairn.run.v1.UserInputState.schema:type_name -> cairn.plan.v1.JsonText
-	57, // [57:57] is the sub-list for method output_type
-	57, // [57:57] is the sub-list for method input_type
-	57, // [57:57] is the sub-list for extension type_name
-	57, // [57:57] is the sub-list for extension extendee
-	0,  // [0:57] is the sub-list for field type_name
+	9,  // 20: cairn.run.v1.RunState.spec:type_name -> cairn.run.v1.RunSpec
+	28, // 21: cairn.run.v1.RunState.submitted_at:type_name -> google.protobuf.Timestamp
+	28, // 22: cairn.run.v1.RunState.updated_at:type_name -> google.protobuf.Timestamp
+	28, // 23: cairn.run.v1.RunState.deadline:type_name -> google.protobuf.Timestamp
+	29, // 24: cairn.run.v1.RunState.plan:type_name -> cairn.plan.v1.Plan
+	30, // 25: cairn.run.v1.RunState.tools:type_name -> cairn.plan.v1.ToolDefinition
+	22, // 26: cairn.run.v1.RunState.steps:type_name -> cairn.run.v1.StepState
+	23, // 27: cairn.run.v1.RunState.actions:type_name -> cairn.run.v1.ActionState
+	24, // 28: cairn.run.v1.RunState.planning:type_name -> cairn.run.v1.PlanningRequest
+	25, // 29: cairn.run.v1.RunState.inputs:type_name -> cairn.run.v1.UserInputState
+	26, // 30: cairn.run.v1.RunState.answer:type_name -> cairn.plan.v1.JsonText
+	13, // 31: cairn.run.v1.RunState.answer_artifact:type_name -> cairn.run.v1.ArtifactRef
+	12, // 32: cairn.run.v1.RunState.error:type_name -> cairn.run.v1.Error
+	28, // 33: cairn.run.v1.RunState.cancel_due:type_name -> google.protobuf.Timestamp
+	21, // 34: cairn.run.v1.RunState.refused:type_name -> cairn.run.v1.RefusedReport
+	20, // 35: cairn.run.v1.RunState.fingerprints:type_name -> cairn.run.v1.PlanFingerprint
+	19, // 36: cairn.run.v1.RunState.trace:type_name -> cairn.run.v1.TraceContext
+	22, // 37: cairn.run.v1.RunState.compensations:type_name -> cairn.run.v1.StepState
+	2,  // 38: cairn.run.v1.StepState.status:type_name -> cairn.run.v1.StepStatus
+	14, // 39: cairn.run.v1.StepState.result:type_name -> cairn.run.v1.Value
+	12, // 40: cairn.run.v1.StepState.error:type_name -> cairn.run.v1.Error
+	28, // 41: cairn.run.v1.StepState.due:type_name -> google.protobuf.Timestamp
+	28, // 42: cairn.run.v1.StepState.started_at:type_name -> google.protobuf.Timestamp
+	28, // 43: cairn.run.v1.StepState.ended_at:type_name -> google.protobuf.Timestamp
+	26, // 44: cairn.run.v1.StepState.items:type_name -> cairn.plan.v1.JsonText
+	31, // 45: cairn.run.v1.StepState.policy:type_name -> cairn.plan.v1.FailurePolicy
+	3,  // 46: cairn.run.v1.ActionState.status:type_name -> cairn.run.v1.ActionStatus
+	26, // 47: cairn.run.v1.ActionState.arguments:type_name -> cairn.plan.v1.JsonText
+	28, // 48: cairn.run.v1.ActionState.requested_at:type_name -> google.protobuf.Timestamp
+	28, // 49: cairn.run.v1.ActionState.not_after:type_name -> google.protobuf.Timestamp
+	13, // 50: cairn.run.v1.ActionState.artifacts:type_name -> cairn.run.v1.ArtifactRef
+	12, // 51: cairn.run.v1.ActionState.error:type_name -> cairn.run.v1.Error
+	15, // 52: cairn.run.v1.ActionState.observation:type_name -> cairn.run.v1.Observation
+	6,  // 53: cairn.run.v1.PlanningRequest.scope:type_name -> cairn.run.v1.ReplanScope
+	12, // 54: cairn.run.v1.PlanningRequest.error:type_name -> cairn.run.v1.Error
+	32, // 55: cairn.run.v1.PlanningRequest.findings:type_name -> cairn.plan.v1.Finding
+	28, // 56: cairn.run.v1.PlanningRequest.due:type_name -> google.protobuf.Timestamp
+	7,  // 57: cairn.run.v1.PlanningRequest.outcome:type_name -> cairn.run.v1.PlanningOutcome
+	32, // 58: cairn.run.v1.PlanningRequest.outcome_findings:type_name -> cairn.plan.v1.Finding
+	12, // 59: cairn.run.v1.PlanningRequest.outcome_error:type_name -> cairn.run.v1.Error
+	26, // 60: cairn.run.v1.PlanningRequest.answer:type_name -> cairn.plan.v1.JsonText
+	26, // 61: cairn.run.v1.UserInputState.answer:type_name -> cairn.plan.v1.JsonText
+	28, // 62: cairn.run.v1.UserInputState.due:type_name -> google.protobuf.Timestamp
+	26, // 63: cairn.run.v1.UserInputState.schema:type_name -> cairn.plan.v1.JsonText
+	8,  // 64: cairn.run.v1.UserInputState.purpose:type_name -> cairn.run.v1.UserInputPurpose
+	65, // [65:65] is the sub-list for method output_type
+	65, // [65:65] is the sub-list for method input_type
+	65, // [65:65] is the sub-list for extension type_name
+	65, // [65:65] is the sub-list for extension extendee
+	0,  // [0:65] is the sub-list for field type_name
 }
 
 func init() { file_cairn_run_v1_state_proto_init() }
@@ -2623,7 +3029,7 @@ func file_cairn_run_v1_state_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cairn_run_v1_state_proto_rawDesc), len(file_cairn_run_v1_state_proto_rawDesc)),
-			NumEnums:      7,
+			NumEnums:      9,
 			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   0,
