@@ -163,9 +163,9 @@ func exhaustedByAdvisory(ctx context.Context, js jetstream.JetStream, p *Publish
 	return buryExhausted(ctx, stream, p, c, raw, advisory.Consumer, advisory.Deliveries)
 }
 
-// sweepExhausted looks at what lies below each consumer's acknowledgement floor: in a work queue a message there was
-// neither acknowledged nor will it be delivered. One that lies above the floor, because an older message is still
-// being worked on, is found once the floor has passed it.
+// sweepExhausted looks at consumers that wait for no acknowledgement: what they have been given and is still in the work
+// queue was neither acknowledged nor will it be delivered. The server does not say which messages of a busy consumer are
+// pending, so there a lost advisory is made good when the consumer comes to rest; deadlines of actions do not wait for that.
 func sweepExhausted(ctx context.Context, js jetstream.JetStream, p *Publisher, c ExhaustedConfig) error {
 	stream, err := js.Stream(ctx, c.Stream)
 	if err != nil {
@@ -173,7 +173,7 @@ func sweepExhausted(ctx context.Context, js jetstream.JetStream, p *Publisher, c
 	}
 	consumers := stream.ListConsumers(ctx)
 	for info := range consumers.Info() {
-		if info.Config.MaxDeliver <= 0 {
+		if info.Config.MaxDeliver <= 0 || info.NumAckPending > 0 {
 			continue
 		}
 		filters := info.Config.FilterSubjects
@@ -200,7 +200,7 @@ func sweepFilter(ctx context.Context, stream jetstream.Stream, p *Publisher, c E
 		} else if err != nil {
 			return fmt.Errorf("read %s: %w", c.Stream, err)
 		}
-		if m.Sequence > info.AckFloor.Stream {
+		if m.Sequence > info.Delivered.Stream {
 			return nil
 		}
 		if err := buryExhausted(ctx, stream, p, c, m, info.Name, info.Config.MaxDeliver); err != nil {
