@@ -35,14 +35,15 @@ func Claim(ctx context.Context, js jetstream.JetStream, runID, actionID string, 
 	if c.Token == "" {
 		return false, nil
 	}
-	there, err := readClaim(ctx, js, runID, actionID)
+	there, err := ReadClaim(ctx, js, runID, actionID)
 	if err != nil {
 		return false, fmt.Errorf("claim %s: read: %w", ClaimKey(runID, actionID), err)
 	}
 	return there.Token == c.Token, nil
 }
 
-func readClaim(ctx context.Context, js jetstream.JetStream, runID, actionID string) (ClaimMessage, error) {
+// ReadClaim is the claim as its stream's leader has it. A value in another form reads as an empty one: it is somebody else's.
+func ReadClaim(ctx context.Context, js jetstream.JetStream, runID, actionID string) (ClaimMessage, error) {
 	var c ClaimMessage
 	s, err := js.Stream(ctx, "KV_"+BucketClaims)
 	if err != nil {
@@ -52,7 +53,6 @@ func readClaim(ctx context.Context, js jetstream.JetStream, runID, actionID stri
 	if err != nil {
 		return c, err
 	}
-	// A value in another form is somebody else's.
 	_ = json.Unmarshal(m.Data, &c)
 	return c, nil
 }

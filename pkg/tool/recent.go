@@ -19,7 +19,9 @@ type recent struct {
 	bytes   int
 }
 
-func newRecent() *recent { return &recent{running: map[string]*delivery{}, bodies: map[string][]byte{}} }
+func newRecent() *recent {
+	return &recent{running: map[string]*delivery{}, bodies: map[string][]byte{}}
+}
 
 // begin says what to do with a delivery: answer with body, or, where the same action is under way, nothing: the newer
 // delivery takes the older one's place.

@@ -255,16 +255,14 @@ func (d *Duration) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// String is decimal seconds, as "1.500s": the fraction has 0, 3, 6 or 9 digits, as in the JSON form of protobuf.
+// String is decimal seconds, as "1.5s".
 func (d Duration) String() string {
 	sign, v := "", time.Duration(d)
 	if v < 0 {
 		sign, v = "-", -v
 	}
-	s := fmt.Sprintf("%s%d.%09d", sign, int64(v/time.Second), int64(v%time.Second))
-	s = strings.TrimSuffix(s, "000")
-	s = strings.TrimSuffix(s, "000")
-	return strings.TrimSuffix(s, ".000") + "s"
+	s := strings.TrimRight(fmt.Sprintf("%s%d.%09d", sign, int64(v/time.Second), int64(v%time.Second)), "0")
+	return strings.TrimSuffix(s, ".") + "s"
 }
 
 // encode is JSON as it should travel: compact, and without the escaping for HTML that would change the text of values.
