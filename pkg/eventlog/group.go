@@ -1,0 +1,154 @@
+package eventlog
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+
+	"github.com/klauspost/compress/zstd"
+	"google.golang.org/protobuf/proto"
+
+	runv1 "github.com/cairnrun/cairn/proto/cairn/run/v1"
+)
+
+const (
+	// CompressOver is the size in bytes beyond which a commit is stored compressed.
+	CompressOver = 32 << 10
+	// MaxCommit bounds what a stored commit may unpack to, in bytes.
+	MaxCommit = 256 << 20
+)
+
+// ErrCorrupt is wrapped by errors about stored bytes that cannot be what was written.
+var ErrCorrupt = errors.New("corrupt log data")
+
+var (
+	encoder = sync.OnceValue(func() *zstd.Encoder {
+		e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(2))
+		if err != nil {
+			panic(fmt.Sprintf("zstd encoder with fixed options: %v", err))
+		}
+		return e
+	})
+	decoder = sync.OnceValue(func() *zstd.Decoder {
+		d, err := zstd.NewReader(nil, zstd.WithDecoderMaxMemory(MaxCommit), zstd.WithDecoderConcurrency(2))
+		if err != nil {
+			panic(fmt.Sprintf("zstd decoder with fixed options: %v", err))
+		}
+		return d
+	})
+)
+
+// Hash is sha256 over stored bytes: what the next commit or group names as the one before it.
+func Hash(stored []byte) []byte {
+	h := sha256.Sum256(stored)
+	return h[:]
+}
+
+// EncodeCommit makes the entry that stores a commit. It leaves out of the events what follows from the commit and does
+// not change c. A commit without events (a snapshot) stands at the given revision.
+func EncodeCommit(c *runv1.Commit, revision int64) (*runv1.Entry, error) {
+	e := &runv1.Entry{RunId: c.GetRunId(), FirstRevision: revision + 1, LastRevision: revision, Encoding: runv1.Encoding_ENCODING_RAW}
+	if n := len(c.GetEvents()); n > 0 {
+		e.FirstRevision, e.LastRevision = c.GetEvents()[0].GetRevision(), c.GetEvents()[n-1].GetRevision()
+	}
+	raw, err := proto.Marshal(lean(c))
+	if err != nil {
+		return nil, fmt.Errorf("encode commit of run %s at revision %d: %w", c.GetRunId(), e.GetLastRevision(), err)
+	}
+	e.Commit = raw
+	if len(raw) > CompressOver {
+		if packed := encoder().EncodeAll(raw, nil); len(packed) < len(raw) {
+			e.Encoding, e.Commit = runv1.Encoding_ENCODING_ZSTD, packed
+		}
+	}
+	return e, nil
+}
+
+func lean(c *runv1.Commit) *runv1.Commit {
+	slim := &runv1.Commit{
+		RunId: c.GetRunId(), Tenant: c.GetTenant(), Time: c.GetTime(), RulesVersion: c.GetRulesVersion(),
+		Events: make([]*runv1.Event, len(c.GetEvents())), More: c.GetMore(), StateHash: c.GetStateHash(),
+		PreviousHash: c.GetPreviousHash(), Status: c.GetStatus(), Phase: c.GetPhase(), Snapshot: c.GetSnapshot(),
+	}
+	for i, e := range c.GetEvents() {
+		slim.Events[i] = &runv1.Event{
+			Revision: e.GetRevision(), Kind: e.GetKind(), Cause: e.GetCause(), Trace: e.GetTrace(), Rule: e.GetRule(), Body: e.Body,
+		}
+	}
+	return slim
+}
+
+// DecodeCommit unpacks an entry, with id, run, tenant and time of its events filled in.
+func DecodeCommit(e *runv1.Entry) (*runv1.Commit, error) {
+	raw := e.GetCommit()
+	switch e.GetEncoding() {
+	case runv1.Encoding_ENCODING_RAW:
+	case runv1.Encoding_ENCODING_ZSTD:
+		var err error
+		if raw, err = decoder().DecodeAll(raw, nil); err != nil {
+			return nil, fmt.Errorf("%w: commit of run %s at revision %d: %v", ErrCorrupt, e.GetRunId(), e.GetLastRevision(), err)
+		}
+	default:
+		return nil, fmt.Errorf("%w: commit of run %s at revision %d has encoding %d, unknown here", ErrCorrupt, e.GetRunId(), e.GetLastRevision(), e.GetEncoding())
+	}
+	c := &runv1.Commit{}
+	if err := proto.Unmarshal(raw, c); err != nil {
+		return nil, fmt.Errorf("%w: commit of run %s at revision %d: %v", ErrCorrupt, e.GetRunId(), e.GetLastRevision(), err)
+	}
+	if c.GetRunId() != e.GetRunId() {
+		return nil, fmt.Errorf("%w: entry of run %s holds a commit of run %s", ErrCorrupt, e.GetRunId(), c.GetRunId())
+	}
+	hydrate(c)
+	return c, nil
+}
+
+func hydrate(c *runv1.Commit) {
+	for _, e := range c.GetEvents() {
+		e.RunId, e.Tenant, e.Time = c.GetRunId(), c.GetTenant(), c.GetTime()
+		e.Id = EventID(c.GetRunId(), e.GetRevision())
+	}
+}
+
+// EventID is an event's address as text.
+func EventID(runID string, revision int64) string {
+	return runID + "/" + strconv.FormatInt(revision, 10)
+}
+
+// EncodeGroup is the message that stores a group.
+func EncodeGroup(g *runv1.Group) ([]byte, error) {
+	data, err := proto.Marshal(g)
+	if err != nil {
+		return nil, fmt.Errorf("encode group %d of partition %d: %w", g.GetNumber(), g.GetPartition(), err)
+	}
+	return data, nil
+}
+
+// DecodeGroup reads a stored message.
+func DecodeGroup(data []byte) (*runv1.Group, error) {
+	g := &runv1.Group{}
+	if err := proto.Unmarshal(data, g); err != nil {
+		return nil, fmt.Errorf("%w: group: %v", ErrCorrupt, err)
+	}
+	return g, nil
+}
+
+// CheckCommit compares a decoded commit with what must come before it in its run: revision and stored hash of the
+// commit before. A run's first commit, and one with a snapshot, may stand without them (known false).
+func CheckCommit(e *runv1.Entry, c *runv1.Commit, known bool, revision int64, previous []byte) error {
+	next := revision + 1
+	for i, ev := range c.GetEvents() {
+		if i == 0 && !known {
+			next = ev.GetRevision()
+		}
+		if ev.GetRevision() != next {
+			return fmt.Errorf("%w: run %s: revision %d comes where %d must", ErrCorrupt, c.GetRunId(), ev.GetRevision(), next)
+		}
+		next++
+	}
+	if known && string(c.GetPreviousHash()) != string(previous) {
+		return fmt.Errorf("%w: run %s: the commit at revision %d does not follow the one at %d", ErrCorrupt, c.GetRunId(), e.GetLastRevision(), revision)
+	}
+	return nil
+}
