@@ -1,0 +1,80 @@
+package runstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// domain of every ErrorInfo.
+const domain = "cairn"
+
+// Reasons of ErrorInfo; stable.
+const (
+	reasonRunNotFound       = "RUN_NOT_FOUND"
+	reasonEventNotFound     = "EVENT_NOT_FOUND"
+	reasonStepNotFound      = "STEP_NOT_FOUND"
+	reasonInvalidField      = "INVALID_FIELD"
+	reasonRevisionBeyond    = "REVISION_BEYOND_NEWEST"
+	reasonHeadMissing       = "LOG_HEAD_MISSING"
+	reasonNotProjected      = "NOT_PROJECTED_YET"
+	reasonProjectionStopped = "PROJECTION_STOPPED"
+	reasonShuttingDown      = "SHUTTING_DOWN"
+	reasonInternal          = "INTERNAL"
+)
+
+// failure makes an error with ErrorInfo and further details.
+func failure(code codes.Code, reason, text string, meta map[string]string, details ...protoadapt.MessageV1) error {
+	st := status.New(code, text)
+	details = append([]protoadapt.MessageV1{&errdetails.ErrorInfo{Reason: reason, Domain: domain, Metadata: meta}}, details...)
+	if with, err := st.WithDetails(details...); err == nil {
+		st = with
+	}
+	return st.Err()
+}
+
+func runNotFound(runID string) error {
+	return failure(codes.NotFound, reasonRunNotFound, fmt.Sprintf("run %q is not known; after a submit, ask with the position that it answered", shorten(runID, 80)),
+		map[string]string{"run_id": shorten(runID, 80)})
+}
+
+// invalid names the field of the request that is wrong.
+func invalid(field, text string) error {
+	return failure(codes.InvalidArgument, reasonInvalidField, field+": "+text, map[string]string{"field": field},
+		&errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: field, Description: text}}})
+}
+
+// tryAgain says when to ask again.
+func tryAgain(reason, text string, after time.Duration) error {
+	return failure(codes.Unavailable, reason, text, nil, &errdetails.RetryInfo{RetryDelay: durationpb.New(after)})
+}
+
+func shuttingDown() error {
+	return tryAgain(reasonShuttingDown, "the run store is shutting down; ask again, a watch from the revision it has", time.Second)
+}
+
+// asStatus turns what reading gave into an answer.
+func asStatus(runID string, err error) error {
+	var stopped *stoppedError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errNoRun):
+		return runNotFound(runID)
+	case errors.As(err, &stopped):
+		return failure(codes.Unavailable, reasonProjectionStopped, stopped.Error(), map[string]string{"partition": fmt.Sprint(stopped.partition)})
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return status.FromContextError(err).Err()
+	}
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	return failure(codes.Internal, reasonInternal, fmt.Sprintf("run %s: %v", runID, err), nil)
+}
