@@ -101,7 +101,11 @@ func (f *feed) publish(ctx context.Context, e *runv1.Event) error {
 	}
 	data, err := CloudEvent(e, true)
 	if err != nil {
-		return err
+		// One event that cannot be shown must not hold up all that follow.
+		f.logger.WarnContext(ctx, "event is fed by reference", "event", e.GetId(), "error", err)
+		if data, err = CloudEvent(e, false); err != nil {
+			return err
+		}
 	}
 	msg := &nats.Msg{Subject: bus.EventSubject(name, e.GetRunId()), Data: data, Header: nats.Header{}}
 	msg.Header.Set(jetstream.MsgIDHeader, e.GetId())

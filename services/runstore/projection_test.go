@@ -65,7 +65,7 @@ func scatter(a *author, r *rand.Rand, runs int) []string {
 			byPartition[p] = append(byPartition[p], a.commit(id, patch))
 		default:
 			text := strings.Repeat("x", r.IntN(300))
-			byPartition[p] = append(byPartition[p], a.commit(id, observed("s", `"`+text+"\x00\\u0000读✅\u2028"+`"`), succeeded("s")))
+			byPartition[p] = append(byPartition[p], a.commit(id, observed("s", `"`+text+"\\u0000读✅\u2028"+`"`), succeeded("s")))
 		}
 		steps[i]++
 		if r.IntN(3) == 0 {

@@ -60,7 +60,7 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	defer nc.Close()
-	log, partitions, err := waitForLog(ctx, nc, js, cond)
+	log, partitions, err := waitForLog(ctx, c.Bus.URL, nc, js, cond)
 	if err != nil {
 		return nilIfDone(ctx, err)
 	}
@@ -112,7 +112,7 @@ func Run(ctx context.Context, c Config) error {
 }
 
 // waitForLog returns once NATS answers and every stream is there. A missing one is reported, never made.
-func waitForLog(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, cond *conditions) (eventlog.Log, int, error) {
+func waitForLog(ctx context.Context, url string, nc *nats.Conn, js jetstream.JetStream, cond *conditions) (eventlog.Log, int, error) {
 	for {
 		err := bus.Check(ctx, js)
 		var n int
@@ -126,15 +126,12 @@ func waitForLog(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, cond
 				return log, n, nil
 			}
 		}
-		if ctx.Err() != nil {
-			return nil, 0, ctx.Err()
-		}
 		if !nc.IsConnected() {
-			err = fmt.Errorf("NATS at %s does not answer: %w", nc.Opts.Url, err)
+			err = fmt.Errorf("NATS at %s does not answer: %w", url, err)
 		}
 		cond.report("bus", err)
 		if !pause(ctx, retryWait) {
-			return nil, 0, ctx.Err()
+			return nil, 0, err
 		}
 	}
 }
@@ -192,10 +189,9 @@ func Rebuild(ctx context.Context, c Config) error {
 	defer nc.Close()
 	bounded, cancel := context.WithTimeout(ctx, c.MaxWait)
 	defer cancel()
-	var last error
-	log, partitions, err := waitForLog(bounded, nc, js, newConditions(func(err error) { last = err }))
+	log, partitions, err := waitForLog(bounded, c.Bus.URL, nc, js, newConditions(func(error) {}))
 	if err != nil {
-		return fmt.Errorf("rebuild: %w", errors.Join(last, nilIfDone(bounded, err)))
+		return fmt.Errorf("rebuild: %w", err)
 	}
 	return rebuild(ctx, c, log, partitions, time.Now)
 }
