@@ -2042,7 +2042,7 @@ func (x *ObservationRecorded) GetLate() bool {
 	return false
 }
 
-// StepSucceeded (decided).
+// StepSucceeded (decided): its action came back well, and its result passed schema and checks.
 type StepSucceeded struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	StepId string                 `protobuf:"bytes,1,opt,name=step_id,json=stepId,proto3" json:"step_id,omitempty"`
@@ -2184,7 +2184,7 @@ func (x *StepFailed) GetFalsifiedAssumptions() []string {
 	return nil
 }
 
-// StepSkipped (decided).
+// StepSkipped (decided): it does not run; what depends on it sees it as ended.
 type StepSkipped struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	StepId string                 `protobuf:"bytes,1,opt,name=step_id,json=stepId,proto3" json:"step_id,omitempty"`
@@ -2361,7 +2361,7 @@ func (x *StepRetryScheduled) GetError() *Error {
 	return nil
 }
 
-// UserInputRequested (decided).
+// UserInputRequested (decided): a person is asked for an answer, an approval or a decision.
 type UserInputRequested struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "input-1", ….
@@ -2448,7 +2448,7 @@ func (x *UserInputRequested) GetDue() *timestamppb.Timestamp {
 	return nil
 }
 
-// UserInputReceived (recorded).
+// UserInputReceived (recorded): a person answered.
 type UserInputReceived struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
@@ -2578,7 +2578,7 @@ func (x *TimerFired) GetDue() *timestamppb.Timestamp {
 	return nil
 }
 
-// CancelRequested (recorded).
+// CancelRequested (recorded): somebody asked to end the run early.
 type CancelRequested struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -2771,7 +2771,7 @@ func (x *LimitWarned) GetMaximum() int64 {
 	return 0
 }
 
-// RunCompleted (decided).
+// RunCompleted (decided): the run ended well, with its answer.
 type RunCompleted struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Answer *v1.JsonText           `protobuf:"bytes,1,opt,name=answer,proto3" json:"answer,omitempty"`
@@ -2825,7 +2825,7 @@ func (x *RunCompleted) GetAnswerArtifact() *ArtifactRef {
 	return nil
 }
 
-// RunFailed (decided).
+// RunFailed (decided): the run ended without its goal.
 type RunFailed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Error         *Error                 `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
@@ -2870,7 +2870,7 @@ func (x *RunFailed) GetError() *Error {
 	return nil
 }
 
-// RunCancelled (decided).
+// RunCancelled (decided): the run ended because somebody asked for it.
 type RunCancelled struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
