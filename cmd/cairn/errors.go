@@ -1,0 +1,33 @@
+package main
+
+import (
+	"strings"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/status"
+)
+
+// errorText is what is shown of an error: the sentence, and a line for each field that is wrong. Empty: nothing.
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	s, ok := status.FromError(err)
+	if !ok {
+		return err.Error()
+	}
+	var b strings.Builder
+	b.WriteString(s.Message())
+	for _, d := range s.Details() {
+		bad, ok := d.(*errdetails.BadRequest)
+		if !ok {
+			continue
+		}
+		for _, v := range bad.GetFieldViolations() {
+			if !strings.Contains(s.Message(), v.GetDescription()) {
+				b.WriteString("\n  " + v.GetField() + ": " + v.GetDescription())
+			}
+		}
+	}
+	return b.String()
+}

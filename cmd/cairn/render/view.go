@@ -1,0 +1,197 @@
+package render
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/cairnrun/cairn/pkg/run"
+	runv1 "github.com/cairnrun/cairn/proto/cairn/run/v1"
+)
+
+// View follows one run by its events and draws it.
+type View struct {
+	state run.State
+	snap  *runv1.RunState
+	tree  Tree
+	story []string
+	ended *runv1.Event
+	// folded is the revision that snap shows.
+	folded int64
+	// observed holds what came back for steps that have not ended yet.
+	observed map[string]*runv1.Observation
+}
+
+// NewView begins before the run's first event.
+func NewView(runID string) *View {
+	return &View{state: run.New(runID), observed: map[string]*runv1.Observation{}}
+}
+
+// Add takes the run's next event. An event that was seen before changes nothing.
+func (v *View) Add(e *runv1.Event) {
+	if e.GetRevision() <= v.state.Revision() {
+		return
+	}
+	v.state = run.Evolve(v.state, e)
+	if o := e.GetObservationRecorded(); o != nil && !o.GetLate() {
+		v.observed[o.GetStepId()] = o.GetObservation()
+	}
+	if line, ok := Story(e); ok {
+		v.story = append(v.story, line)
+	}
+	if End(e) {
+		v.ended = e
+	}
+}
+
+// End says that a run's event is its last but for late results.
+func End(e *runv1.Event) bool {
+	return e.GetRunCompleted() != nil || e.GetRunFailed() != nil || e.GetRunCancelled() != nil
+}
+
+// State is the run after the newest event.
+func (v *View) State() *runv1.RunState {
+	if v.snap == nil || v.folded != v.state.Revision() {
+		v.snap, v.folded = v.state.Snapshot(), v.state.Revision()
+	}
+	return v.snap
+}
+
+// Ended is the event that ended the run, nil while it goes on.
+func (v *View) Ended() *runv1.Event { return v.ended }
+
+// Story tells events that change the run's course; what single steps do is in the tree.
+func Story(e *runv1.Event) (string, bool) {
+	switch b := e.GetBody().(type) {
+	case *runv1.Event_PlanRejected:
+		return "✗ plan refused: " + EventText(e), true
+	case *runv1.Event_ReplanRequested:
+		r := b.ReplanRequested
+		return "↻ " + Line(join(r.GetRequestId()+" for "+orRun(r.GetStepId()), ErrorText(r.GetError()))), true
+	case *runv1.Event_PlanPatched:
+		return "↻ plan " + EventText(e), true
+	case *runv1.Event_PatchRejected:
+		return "✗ patch refused: " + EventText(e), true
+	case *runv1.Event_ReplanDeclined:
+		return "↻ no patch: " + EventText(e), true
+	case *runv1.Event_PlanningFailed:
+		return "✗ planning failed: " + EventText(e), true
+	case *runv1.Event_UserInputRequested:
+		return fmt.Sprintf("? %s  (cairn answer %s %s JSON)", EventText(e), e.GetRunId(), b.UserInputRequested.GetRequestId()), true
+	case *runv1.Event_UserInputReceived:
+		return "? answered " + EventText(e), true
+	case *runv1.Event_CancelRequested:
+		return "■ cancel requested " + EventText(e), true
+	case *runv1.Event_LimitWarned:
+		return "! limit near: " + EventText(e), true
+	case *runv1.Event_RunQuarantined:
+		return "! quarantined: " + EventText(e), true
+	}
+	return "", false
+}
+
+func orRun(step string) string {
+	if step == "" {
+		return "the run"
+	}
+	return step
+}
+
+// Header is two lines: what is wanted, and where the run stands.
+func Header(s *runv1.RunState, o Options) []string {
+	goal := Line(s.GetSpec().GetGoal())
+	if goal == "" {
+		goal = Line(s.GetPlan().GetGoal())
+	}
+	if goal == "" {
+		goal = "(a plan without a goal)"
+	}
+	parts := []string{s.GetRunId()}
+	if s.GetPlan() != nil {
+		p := fmt.Sprintf("plan %d", s.GetPlan().GetVersion())
+		if s.GetReplans() > 0 {
+			p += fmt.Sprintf(" (replanned %s)", times(int(s.GetReplans())))
+		}
+		parts = append(parts, p)
+	}
+	parts = append(parts, StatusText(s))
+	if t := elapsed(s, o.Now); t != "" {
+		parts = append(parts, t)
+	}
+	sub := strings.Join(parts, " · ")
+	if o.Width > 0 {
+		goal, sub = Cut(goal, o.Width), Cut(sub, o.Width)
+	}
+	return []string{o.paint(bold, goal), o.paint(dim, sub)}
+}
+
+func times(n int) string {
+	switch n {
+	case 1:
+		return "once"
+	case 2:
+		return "twice"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+// StatusText is where a run stands, in words.
+func StatusText(s *runv1.RunState) string {
+	switch st := s.GetStatus(); st {
+	case runv1.RunStatus_RUN_STATUS_RUNNING, runv1.RunStatus_RUN_STATUS_WAITING, runv1.RunStatus_RUN_STATUS_CREATED:
+		if s.GetPhase() != runv1.RunPhase_RUN_PHASE_UNSPECIFIED {
+			return strings.ReplaceAll(enumText(s.GetPhase().String(), "RUN_PHASE_"), "_", " ")
+		}
+		return Status(st)
+	default:
+		return Status(st)
+	}
+}
+
+// Status is a run status as the documents write it: completed.
+func Status(s runv1.RunStatus) string { return enumText(s.String(), "RUN_STATUS_") }
+
+func enumText(name, prefix string) string { return strings.ToLower(strings.TrimPrefix(name, prefix)) }
+
+func elapsed(s *runv1.RunState, now time.Time) string {
+	if s.GetSubmittedAt() == nil {
+		return ""
+	}
+	end := now
+	if s.GetPhase() == runv1.RunPhase_RUN_PHASE_ENDED {
+		end = s.GetUpdatedAt().AsTime()
+	}
+	if end.IsZero() {
+		return ""
+	}
+	return Took(end.Sub(s.GetSubmittedAt().AsTime()))
+}
+
+// Frame is the whole drawing of a run.
+func (v *View) Frame(o Options) []string {
+	s := v.State()
+	lines := append(Header(s, o), "")
+	story := make([]string, 0, len(v.story)+1)
+	for _, l := range v.story {
+		if o.Width > 0 {
+			l = Cut(l, o.Width)
+		}
+		story = append(story, o.paint(yellow, l))
+	}
+	tree := o
+	if o.Height > 0 {
+		const keptStory = 6
+		if len(story) > keptStory {
+			story = story[len(story)-keptStory:]
+		}
+		tree.Height = max(3, o.Height-len(lines)-len(story)-2)
+	}
+	lines = append(lines, v.tree.Lines(s, tree)...)
+	if len(story) > 0 {
+		lines = append(append(lines, ""), story...)
+	}
+	return lines
+}
+
+// RunID of the run that is viewed.
+func (v *View) RunID() string { return v.state.RunID() }
