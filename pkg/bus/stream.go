@@ -151,6 +151,15 @@ func (l Layout) streams() []jetstream.StreamConfig {
 		c.MaxMsgsPerSubject, c.Discard, c.DiscardNewPerSubject = 1, jetstream.DiscardNew, true
 		return c
 	}
+	events := jetstream.StreamConfig{
+		Name: StreamEvents, Subjects: []string{EventPrefix + ">"}, Retention: jetstream.LimitsPolicy,
+		Storage: jetstream.FileStorage, Replicas: l.Replicas, MaxAge: l.EventsMaxAge, MaxBytes: l.EventsMaxBytes,
+		Discard: jetstream.DiscardOld, Duplicates: 2 * time.Minute,
+	}
+	if l.Replicas == 1 {
+		// It may lose its tail at a power cut: the log has every event.
+		events.PersistMode = jetstream.AsyncPersistMode
+	}
 	return []jetstream.StreamConfig{
 		{
 			Name: StreamLog, Subjects: []string{LogPrefix + "*"}, Retention: jetstream.LimitsPolicy,
@@ -161,11 +170,7 @@ func (l Layout) streams() []jetstream.StreamConfig {
 		once(queue(StreamWork, "cairn.work.>")),
 		once(queue(StreamActions, "cairn.action.>")),
 		queue(StreamResults, "cairn.result.>"),
-		{
-			Name: StreamEvents, Subjects: []string{EventPrefix + ">"}, Retention: jetstream.LimitsPolicy,
-			Storage: jetstream.FileStorage, Replicas: l.Replicas, MaxAge: l.EventsMaxAge, MaxBytes: l.EventsMaxBytes,
-			Discard: jetstream.DiscardOld, Duplicates: 2 * time.Minute,
-		},
+		events,
 		{
 			Name: StreamDead, Subjects: []string{DeadLetterPrefix + ">"}, Retention: jetstream.LimitsPolicy,
 			Storage: jetstream.FileStorage, Replicas: l.Replicas, MaxAge: 7 * 24 * time.Hour,
