@@ -129,21 +129,21 @@ func TestThreeNodesTakeTheLayoutWithThreeReplicas(t *testing.T) {
 		ports[i], routes[i] = ln.Addr().(*net.TCPAddr).Port, ln.Addr().String()
 		_ = ln.Close()
 	}
-	var first *server.Server
+	var servers []*server.Server
 	for i, port := range ports {
 		cluster(t, fmt.Sprintf("n%d", i+1), routes...)
 		o := options(t, "nats-cluster.conf")
 		o.Cluster.Host, o.Cluster.Port = "127.0.0.1", port
-		if s := startClustered(t, o); first == nil {
-			first = s
-		}
+		servers = append(servers, startClustered(t, o))
 	}
-	for deadline := time.Now().Add(30 * time.Second); !first.JetStreamIsCurrent() || len(first.JetStreamClusterPeers()) != len(ports); time.Sleep(20 * time.Millisecond) {
+	// Only the leader knows its peers.
+	formed := func(s *server.Server) bool { return s.JetStreamIsLeader() && len(s.JetStreamClusterPeers()) == len(ports) }
+	for deadline := time.Now().Add(30 * time.Second); !slices.ContainsFunc(servers, formed); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the cluster did not form")
 		}
 	}
-	nc, js, err := bus.Connect(bus.Config{URL: first.ClientURL()})
+	nc, js, err := bus.Connect(bus.Config{URL: servers[0].ClientURL()})
 	if err != nil {
 		t.Fatal(err)
 	}
