@@ -1,5 +1,7 @@
 package runstore
 
+import "time"
+
 // batch is what one transaction writes: whole groups of any partitions, gathered by run.
 type batch struct {
 	runs map[string]*batchRun
@@ -7,6 +9,8 @@ type batch struct {
 	order     []string
 	positions map[int]position
 	bytes     int
+	// newest is when the log got the newest group.
+	newest time.Time
 }
 
 type batchRun struct {
@@ -35,4 +39,7 @@ func (b *batch) add(g *liveGroup) {
 	}
 	b.positions[g.partition] = g.at
 	b.bytes += g.bytes
+	if g.written.After(b.newest) {
+		b.newest = g.written
+	}
 }

@@ -53,7 +53,7 @@ func (q *queries) toExplain(ctx context.Context, r *apiv1.ExplainRunRequest, h h
 		}
 		e, err := q.event(ctx, runID, revision)
 		if err == nil && e == nil {
-			err = failure(codes.NotFound, reasonEventNotFound, fmt.Sprintf("run %s has no event %d, its newest is %d", runID, revision, h.revision),
+			err = failure(codes.NotFound, reasonUnknownEvent, fmt.Sprintf("run %s has no event %d, its newest is %d", runID, revision, h.revision),
 				map[string]string{"run_id": runID, "newest": fmt.Sprint(h.revision)})
 		}
 		return e, err
@@ -70,7 +70,7 @@ func (q *queries) toExplain(ctx context.Context, r *apiv1.ExplainRunRequest, h h
 		if r.GetRevision() > 0 {
 			text = fmt.Sprintf("event %d of run %s is not about step %q", r.GetRevision(), runID, shorten(step, 80))
 		}
-		err = failure(codes.NotFound, reasonStepNotFound, text, map[string]string{"run_id": runID, "step_id": shorten(step, 80)})
+		err = failure(codes.NotFound, reasonUnknownStep, text, map[string]string{"run_id": runID, "step_id": shorten(step, 80)})
 	}
 	return found, err
 }

@@ -13,21 +13,21 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// domain of every ErrorInfo.
-const domain = "cairn"
+// domain of every ErrorInfo, the same as the gateway's.
+const domain = "cairn.run"
 
 // Reasons of ErrorInfo; stable.
 const (
-	reasonRunNotFound       = "RUN_NOT_FOUND"
-	reasonEventNotFound     = "EVENT_NOT_FOUND"
-	reasonStepNotFound      = "STEP_NOT_FOUND"
-	reasonInvalidField      = "INVALID_FIELD"
-	reasonRevisionBeyond    = "REVISION_BEYOND_NEWEST"
-	reasonHeadMissing       = "LOG_HEAD_MISSING"
-	reasonNotProjected      = "NOT_PROJECTED_YET"
-	reasonProjectionStopped = "PROJECTION_STOPPED"
-	reasonShuttingDown      = "SHUTTING_DOWN"
-	reasonInternal          = "INTERNAL"
+	reasonUnknownRun        = "unknown_run"
+	reasonUnknownEvent      = "unknown_event"
+	reasonUnknownStep       = "unknown_step"
+	reasonInvalidArgument   = "invalid_argument"
+	reasonRevisionAhead     = "revision_ahead"
+	reasonHeadMissing       = "log_head_missing"
+	reasonNotProjected      = "not_projected"
+	reasonProjectionStopped = "projection_stopped"
+	reasonShuttingDown      = "shutting_down"
+	reasonInternal          = "internal"
 )
 
 // failure makes an error with ErrorInfo and further details.
@@ -41,14 +41,14 @@ func failure(code codes.Code, reason, text string, meta map[string]string, detai
 }
 
 func runNotFound(runID string) error {
-	return failure(codes.NotFound, reasonRunNotFound, fmt.Sprintf("run %q is not known; after a submit, ask with the position that it answered", shorten(runID, 80)),
+	return failure(codes.NotFound, reasonUnknownRun, fmt.Sprintf("run %q is not known; after a submit, ask with the position that it answered", shorten(runID, 80)),
 		map[string]string{"run_id": shorten(runID, 80)})
 }
 
 // invalid names the field of the request that is wrong.
 func invalid(field, text string) error {
-	return failure(codes.InvalidArgument, reasonInvalidField, field+": "+text, map[string]string{"field": field},
-		&errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: field, Description: text}}})
+	return failure(codes.InvalidArgument, reasonInvalidArgument, field+": "+text, map[string]string{"field": field},
+		&errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: field, Description: text, Reason: reasonInvalidArgument}}})
 }
 
 // tryAgain says when to ask again.

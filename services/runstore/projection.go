@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cairnrun/cairn/pkg/eventlog"
+	"github.com/cairnrun/cairn/pkg/telemetry"
 )
 
 // projection reads every partition of the log into the tail and, in large transactions, into the database.
@@ -168,7 +169,7 @@ func decode(chain *eventlog.Chain, m eventlog.Message) (*liveGroup, error) {
 		return nil, err
 	}
 	out := &liveGroup{
-		partition: chain.Partition, bytes: len(m.Data), commits: make([]liveCommit, 0, len(g.GetEntries())),
+		partition: chain.Partition, bytes: len(m.Data), written: m.Time, commits: make([]liveCommit, 0, len(g.GetEntries())),
 		at: position{Sequence: m.Sequence, Number: chain.Number, Epoch: chain.Epoch, Hash: chain.Hash},
 	}
 	for _, e := range g.GetEntries() {
@@ -246,6 +247,9 @@ func (p *projection) commit(ctx context.Context, w *writer, b *batch) error {
 				p.report("database", nil)
 			}
 			p.tail.saved(b)
+			if !b.newest.IsZero() {
+				telemetry.Metrics().ProjectionLag.Record(ctx, time.Since(b.newest).Seconds())
+			}
 			return nil
 		}
 		if ctx.Err() != nil {

@@ -247,7 +247,7 @@ func (q *queries) ReplayRun(ctx context.Context, r *apiv1.ReplayRunRequest) (*ap
 	out, err := replay.Replay(records, replay.Options{Verify: r.GetVerify(), Until: r.GetUntilRevision()})
 	switch {
 	case errors.Is(err, replay.ErrBeyond):
-		return nil, failure(codes.OutOfRange, reasonRevisionBeyond, err.Error(), map[string]string{"run_id": r.GetRunId()})
+		return nil, failure(codes.OutOfRange, reasonRevisionAhead, err.Error(), map[string]string{"run_id": r.GetRunId()})
 	case errors.Is(err, replay.ErrHeadMissing):
 		return nil, failure(codes.FailedPrecondition, reasonHeadMissing, err.Error(), map[string]string{"run_id": r.GetRunId()})
 	}

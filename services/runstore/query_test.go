@@ -20,7 +20,7 @@ import (
 
 func reasonOf(err error) string {
 	for _, d := range status.Convert(err).Details() {
-		if i, ok := d.(*errdetails.ErrorInfo); ok && i.GetDomain() == "cairn" {
+		if i, ok := d.(*errdetails.ErrorInfo); ok && i.GetDomain() == domain {
 			return i.GetReason()
 		}
 	}
@@ -139,46 +139,46 @@ func TestBadRequestsSayWhatAndWhere(t *testing.T) {
 		code   codes.Code
 		reason string
 	}{
-		"unknown run":           {func() error { _, err := s.GetRun(ctx, &apiv1.GetRunRequest{RunId: "r9"}); return err }, codes.NotFound, "RUN_NOT_FOUND"},
-		"unknown run's events":  {func() error { _, err := s.ListEvents(ctx, &apiv1.ListEventsRequest{RunId: "r9"}); return err }, codes.NotFound, "RUN_NOT_FOUND"},
-		"unknown run's replay":  {func() error { _, err := s.ReplayRun(ctx, &apiv1.ReplayRunRequest{RunId: "r9"}); return err }, codes.NotFound, "RUN_NOT_FOUND"},
-		"unknown run's reasons": {func() error { _, err := s.ExplainRun(ctx, &apiv1.ExplainRunRequest{RunId: "r9"}); return err }, codes.NotFound, "RUN_NOT_FOUND"},
-		"no run id":             {func() error { _, err := s.GetRun(ctx, &apiv1.GetRunRequest{}); return err }, codes.InvalidArgument, "INVALID_FIELD"},
-		"revision ahead":        {func() error { _, err := s.GetRun(ctx, &apiv1.GetRunRequest{RunId: "r1", Revision: 2}); return err }, codes.OutOfRange, "REVISION_BEYOND_NEWEST"},
-		"revision below":        {func() error { _, err := s.GetRun(ctx, &apiv1.GetRunRequest{RunId: "r1", Revision: -1}); return err }, codes.InvalidArgument, "INVALID_FIELD"},
+		"unknown run":           {func() error { _, err := s.GetRun(ctx, &apiv1.GetRunRequest{RunId: "r9"}); return err }, codes.NotFound, "unknown_run"},
+		"unknown run's events":  {func() error { _, err := s.ListEvents(ctx, &apiv1.ListEventsRequest{RunId: "r9"}); return err }, codes.NotFound, "unknown_run"},
+		"unknown run's replay":  {func() error { _, err := s.ReplayRun(ctx, &apiv1.ReplayRunRequest{RunId: "r9"}); return err }, codes.NotFound, "unknown_run"},
+		"unknown run's reasons": {func() error { _, err := s.ExplainRun(ctx, &apiv1.ExplainRunRequest{RunId: "r9"}); return err }, codes.NotFound, "unknown_run"},
+		"no run id":             {func() error { _, err := s.GetRun(ctx, &apiv1.GetRunRequest{}); return err }, codes.InvalidArgument, "invalid_argument"},
+		"revision ahead":        {func() error { _, err := s.GetRun(ctx, &apiv1.GetRunRequest{RunId: "r1", Revision: 2}); return err }, codes.OutOfRange, "revision_ahead"},
+		"revision below":        {func() error { _, err := s.GetRun(ctx, &apiv1.GetRunRequest{RunId: "r1", Revision: -1}); return err }, codes.InvalidArgument, "invalid_argument"},
 		"until ahead": {func() error {
 			_, err := s.ReplayRun(ctx, &apiv1.ReplayRunRequest{RunId: "r1", UntilRevision: 2})
 			return err
-		}, codes.OutOfRange, "REVISION_BEYOND_NEWEST"},
+		}, codes.OutOfRange, "revision_ahead"},
 		"token of another list": {func() error {
 			_, err := s.ListRuns(ctx, &apiv1.ListRunsRequest{Filter: "status=failed", PageToken: page.GetNextPageToken()})
 			return err
-		}, codes.InvalidArgument, "INVALID_FIELD"},
-		"token of our own making": {func() error { _, err := s.ListRuns(ctx, &apiv1.ListRunsRequest{PageToken: "!"}); return err }, codes.InvalidArgument, "INVALID_FIELD"},
+		}, codes.InvalidArgument, "invalid_argument"},
+		"token of our own making": {func() error { _, err := s.ListRuns(ctx, &apiv1.ListRunsRequest{PageToken: "!"}); return err }, codes.InvalidArgument, "invalid_argument"},
 		"token of another run": {func() error {
 			_, err := s.ListEvents(ctx, &apiv1.ListEventsRequest{RunId: "r1", PageToken: encodeToken(eventsToken{RunID: "r2"})})
 			return err
-		}, codes.InvalidArgument, "INVALID_FIELD"},
+		}, codes.InvalidArgument, "invalid_argument"},
 		"position ahead": {func() error {
 			_, err := s.GetRun(ctx, &apiv1.GetRunRequest{RunId: "r1", Position: &apiv1.LogPosition{Sequence: 99}})
 			return err
-		}, codes.Unavailable, "NOT_PROJECTED_YET"},
+		}, codes.Unavailable, "not_projected"},
 		"list ahead": {func() error {
 			_, err := s.ListRuns(ctx, &apiv1.ListRunsRequest{Position: &apiv1.LogPosition{Sequence: 99}})
 			return err
-		}, codes.Unavailable, "NOT_PROJECTED_YET"},
+		}, codes.Unavailable, "not_projected"},
 		"no such partition": {func() error {
 			_, err := s.ListRuns(ctx, &apiv1.ListRunsRequest{Position: &apiv1.LogPosition{Partition: 1, Sequence: 1}})
 			return err
-		}, codes.InvalidArgument, "INVALID_FIELD"},
+		}, codes.InvalidArgument, "invalid_argument"},
 		"unknown step": {func() error {
 			_, err := s.ExplainRun(ctx, &apiv1.ExplainRunRequest{RunId: "r1", StepId: "x"})
 			return err
-		}, codes.NotFound, "STEP_NOT_FOUND"},
+		}, codes.NotFound, "unknown_step"},
 		"unknown event": {func() error {
 			_, err := s.ExplainRun(ctx, &apiv1.ExplainRunRequest{RunId: "r1", Revision: 7})
 			return err
-		}, codes.NotFound, "EVENT_NOT_FOUND"},
+		}, codes.NotFound, "unknown_event"},
 	}
 	for name, tc := range ask {
 		err := tc.call()

@@ -61,7 +61,7 @@ func (c *states) at(ctx context.Context, runID string, revision int64) (run.Stat
 		return run.State{}, err
 	}
 	if revision > h.revision {
-		return run.State{}, failure(codes.OutOfRange, reasonRevisionBeyond, fmt.Sprintf("revision %d of run %s is not there, its newest is %d", revision, runID, h.revision),
+		return run.State{}, failure(codes.OutOfRange, reasonRevisionAhead, fmt.Sprintf("revision %d of run %s is not there, its newest is %d", revision, runID, h.revision),
 			map[string]string{"run_id": runID, "newest": fmt.Sprint(h.revision)})
 	}
 	s, ok := c.cached(runID)

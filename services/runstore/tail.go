@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	runv1 "github.com/cairnrun/cairn/proto/cairn/run/v1"
 )
@@ -50,6 +51,8 @@ type liveGroup struct {
 	at        position
 	commits   []liveCommit
 	bytes     int
+	// written is when the log got it.
+	written time.Time
 }
 
 func newTail(partitions int) *tail {

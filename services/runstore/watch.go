@@ -7,6 +7,8 @@ import (
 
 	apiv1 "github.com/cairnrun/cairn/proto/cairn/api/v1"
 	runv1 "github.com/cairnrun/cairn/proto/cairn/run/v1"
+
+	"github.com/cairnrun/cairn/pkg/telemetry"
 )
 
 // WatchRun sends a run's events after a revision: what is known at once, the rest as the log gets it, until the event
@@ -21,6 +23,8 @@ func (q *queries) WatchRun(r *apiv1.WatchRunRequest, stream grpc.ServerStreaming
 	if _, err := q.find(ctx, r.GetRunId(), r.GetPosition()); err != nil {
 		return err
 	}
+	telemetry.Metrics().Watchers.Add(ctx, 1)
+	defer telemetry.Metrics().Watchers.Add(context.WithoutCancel(ctx), -1)
 	err := q.watch(ctx, r.GetRunId(), r.GetAfterRevision(), func(e *runv1.Event) error {
 		return stream.Send(&apiv1.WatchRunResponse{Event: e})
 	})
