@@ -69,31 +69,31 @@ const (
 )
 
 // admit makes a delivery known, so that cancel signals and the drain find it, before its goroutine starts.
-func (w *worker) admit(hard context.Context, msg jetstream.Msg) (handle func()) {
+func (w *worker) admit(l lifetimes, msg jetstream.Msg) (handle func()) {
 	runID, actionID, _, ok := ParseSubject(msg.Subject())
 	if !ok {
 		w.Logger.Error("not an action's subject, dropped", "subject", msg.Subject())
 		_ = msg.Term()
 		return func() {}
 	}
-	ctx, cancel := context.WithCancelCause(hard)
+	ctx, cancel := context.WithCancelCause(l.calling)
 	remove := w.calls.add(&running{runID: runID, actionID: actionID, cancel: cancel})
 	d := &delivery{subject: msg.Subject(), runID: runID, actionID: actionID, header: msg.Headers(), data: msg.Data(), msg: msg}
 	return func() {
 		defer remove()
 		defer cancel(nil)
-		w.handle(ctx, hard, d)
+		w.handle(ctx, l.sending, d)
 	}
 }
 
-func (w *worker) handle(ctx, hard context.Context, d *delivery) {
+func (w *worker) handle(ctx, sending context.Context, d *delivery) {
 	key := d.subject + " " + d.header.Get(HeaderIdempotencyKey)
 	cached, joined := w.recent.begin(key, d)
 	if joined {
 		return
 	}
 	if cached != nil {
-		if w.send(hard, d, cached) {
+		if w.send(sending, d, cached) {
 			w.acknowledge(d)
 		} else {
 			w.putBack(d)
@@ -103,7 +103,7 @@ func (w *worker) handle(ctx, hard context.Context, d *delivery) {
 	stop := w.heartbeat(d)
 	defer stop()
 	body, v := w.execute(ctx, d)
-	if v == answer && !w.send(hard, d, body) {
+	if v == answer && !w.send(sending, d, body) {
 		v = again
 	}
 	if v != answer {

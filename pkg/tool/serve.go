@@ -122,6 +122,9 @@ func Serve(ctx context.Context, c Config, tools ...*Tool) error {
 	return s.serve(ctx)
 }
 
+// lifetimes outlive the context of Serve: calling by the drain timeout, sending by as long as results need to be stored.
+type lifetimes struct{ calling, sending context.Context }
+
 type server struct {
 	Config
 	nc      *nats.Conn
@@ -154,12 +157,13 @@ func (s *server) serve(ctx context.Context) error {
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 
-	// Calls outlive ctx by the drain timeout.
-	hard, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	calling, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(errShutdown)
+	sending, giveUp := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer giveUp(errShutdown)
 	var loops sync.WaitGroup
 	for _, w := range s.workers {
-		loops.Go(func() { w.run(ctx, hard) })
+		loops.Go(func() { w.run(ctx, lifetimes{calling: calling, sending: sending}) })
 	}
 	<-ctx.Done()
 	s.ready.shutdown()
@@ -167,7 +171,9 @@ func (s *server) serve(ctx context.Context) error {
 	if !s.calls.wait(s.DrainTimeout) {
 		s.Logger.Warn("calls are still running after the drain timeout and are stopped", "timeout", s.DrainTimeout)
 		stop(errShutdown)
-		s.calls.wait(s.AckWait)
+		if !s.calls.wait(s.AckWait) {
+			s.Logger.Warn("calls do not heed the end of their context and are left behind; their actions come again")
+		}
 	}
 	// Acknowledgements and results on their way should leave before the connection closes.
 	if err := s.nc.FlushTimeout(s.AckWait); err != nil {

@@ -47,12 +47,12 @@ type worker struct {
 	slots  chan struct{}
 }
 
-// run registers and consumes until ctx ends. hard outlives it for the calls under way.
-func (w *worker) run(ctx, hard context.Context) {
+// run registers and consumes until ctx ends.
+func (w *worker) run(ctx context.Context, l lifetimes) {
 	name := w.tool.def.Name
 	said := ""
 	for ctx.Err() == nil {
-		err := w.consume(ctx, hard)
+		err := w.consume(ctx, l)
 		if ctx.Err() != nil {
 			return
 		}
@@ -72,7 +72,7 @@ func (w *worker) run(ctx, hard context.Context) {
 }
 
 // consume takes actions as long as slots are free. It returns after registerEvery, or with what went wrong.
-func (w *worker) consume(ctx, hard context.Context) error {
+func (w *worker) consume(ctx context.Context, l lifetimes) error {
 	setup, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	if err := w.register(setup); err != nil {
@@ -87,12 +87,12 @@ func (w *worker) consume(ctx, hard context.Context) error {
 		return fmt.Errorf("consumer %s: %w", DurableName(name), err)
 	}
 	w.ready.set(name, nil)
-	for until := time.Now().Add(registerEvery); time.Now().Before(until); {
+	for until := time.Now().Add(registerEvery); time.Now().Before(until) && ctx.Err() == nil; {
 		free, err := w.takeSlots(ctx)
 		if err != nil {
 			return err
 		}
-		taken, err := w.pull(cons, free, hard)
+		taken, err := w.pull(cons, free, l)
 		w.giveSlots(free - taken)
 		if err != nil {
 			return err
@@ -101,14 +101,14 @@ func (w *worker) consume(ctx, hard context.Context) error {
 	return nil
 }
 
-func (w *worker) pull(cons jetstream.Consumer, n int, hard context.Context) (taken int, err error) {
+func (w *worker) pull(cons jetstream.Consumer, n int, l lifetimes) (taken int, err error) {
 	batch, err := cons.Fetch(n, jetstream.FetchMaxWait(pullWait))
 	if err != nil {
 		return 0, fmt.Errorf("take actions of %s: %w", w.tool.def.Name, err)
 	}
 	for msg := range batch.Messages() {
 		taken++
-		handle := w.admit(hard, msg)
+		handle := w.admit(l, msg)
 		go func() {
 			defer w.giveSlots(1)
 			handle()

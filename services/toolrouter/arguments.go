@@ -63,22 +63,18 @@ func (r *router) resolveArtifacts(ctx context.Context, call *runv1.CallWork) (*p
 	return resolved.Arguments, nil, nil
 }
 
-// artifactFor finds the artifact that a reference's root stands for, by the name that the reference uses.
+// artifactFor finds the artifact that a reference's root stands for, by the root as the reference writes it.
 func artifactFor(artifacts []*runv1.ArtifactRef, ref plan.Reference) *runv1.ArtifactRef {
-	var names []string
+	root := ref.Text
 	switch ref.Root {
 	case plan.RootStep:
-		names = []string{"steps." + ref.Name + ".result", "steps." + ref.Name, ref.Name}
+		root = "steps." + ref.Name + ".result"
 	case plan.RootArtifact:
-		names = []string{"artifacts." + ref.Name, ref.Name}
-	case plan.RootInput:
-		names = []string{"run.input"}
+		root = "artifacts." + ref.Name
 	}
-	for _, name := range names {
-		for _, a := range artifacts {
-			if a.GetName() == name {
-				return a
-			}
+	for _, a := range artifacts {
+		if a.GetName() == root {
+			return a
 		}
 	}
 	return nil

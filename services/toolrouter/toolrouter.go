@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cairnrun/cairn/pkg/bus"
+	"github.com/cairnrun/cairn/pkg/llm"
 	"github.com/cairnrun/cairn/pkg/telemetry"
 	"github.com/cairnrun/cairn/pkg/tool"
 )
@@ -40,6 +41,9 @@ type Config struct {
 	SweepEvery time.Duration
 	// Instance is reported as executed_by of refusals and of built-in tools; host and process id where empty.
 	Instance string
+	// Model is asked by the built-in llm tools. Without a name it is taken from the environment (llm.FromEnv); where that
+	// names none either, they are not offered.
+	Model llm.Config
 	// Tools are further tools served in this process, through the same subjects as any other.
 	Tools []*tool.Tool
 }
