@@ -2,4 +2,4 @@ package plan
 
 import planv1 "github.com/cairnrun/cairn/proto/cairn/plan/v1"
 
-func pj(s string) *planv1.JsonText { return &planv1.JsonText{Text: s} }
+func text(s string) *planv1.JsonText { return &planv1.JsonText{Text: s} }

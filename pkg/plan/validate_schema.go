@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
-
-	planv1 "github.com/cairnrun/cairn/proto/cairn/plan/v1"
 )
 
 // Layer 1: the plan's form, for plans that did not come through Parse as well.
@@ -103,7 +101,7 @@ func (v *validator) readArguments(s *stepCheck, a *actionCheck, field string) {
 	if kindNames.name(int32(a.action.GetKind())) == "" {
 		v.error(s, layerSchema, codeMissingField, field+"/kind", "the action has no kind", "write one of "+strings.Join(kindNames, ", "), Value{})
 	}
-	if a.action.GetName() == "" && a.action.GetKind() != planv1.ActionKind_ACTION_KIND_RUN {
+	if a.action.GetName() == "" {
 		v.error(s, layerSchema, codeMissingField, field+"/name", "the action has no name", "name a tool or a control", Value{})
 	}
 	text := a.action.GetArguments().GetText()
