@@ -1850,9 +1850,11 @@ type StepState struct {
 	// Assumptions that the newest failure falsified.
 	FalsifiedAssumptions []string `protobuf:"bytes,23,rep,name=falsified_assumptions,json=falsifiedAssumptions,proto3" json:"falsified_assumptions,omitempty"`
 	// due was given as a point in time, not as a duration.
-	DueAbsolute   bool `protobuf:"varint,24,opt,name=due_absolute,json=dueAbsolute,proto3" json:"due_absolute,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	DueAbsolute bool `protobuf:"varint,24,opt,name=due_absolute,json=dueAbsolute,proto3" json:"due_absolute,omitempty"`
+	// Shown as ready since its dependencies are terminal and it waits for a free slot; nothing was decided yet.
+	ReadyByDependencies bool `protobuf:"varint,25,opt,name=ready_by_dependencies,json=readyByDependencies,proto3" json:"ready_by_dependencies,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *StepState) Reset() {
@@ -2049,6 +2051,13 @@ func (x *StepState) GetFalsifiedAssumptions() []string {
 func (x *StepState) GetDueAbsolute() bool {
 	if x != nil {
 		return x.DueAbsolute
+	}
+	return false
+}
+
+func (x *StepState) GetReadyByDependencies() bool {
+	if x != nil {
+		return x.ReadyByDependencies
 	}
 	return false
 }
@@ -2722,7 +2731,7 @@ const file_cairn_run_v1_state_proto_rawDesc = "" +
 	"\aversion\x18\x02 \x01(\x05R\aversion\"C\n" +
 	"\rRefusedReport\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x03R\brevision\"\xa5\a\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\"\xd9\a\n" +
 	"\tStepState\x12\x17\n" +
 	"\astep_id\x18\x01 \x01(\tR\x06stepId\x120\n" +
 	"\x06status\x18\x02 \x01(\x0e2\x18.cairn.run.v1.StepStatusR\x06status\x12\x1a\n" +
@@ -2754,7 +2763,8 @@ const file_cairn_run_v1_state_proto_rawDesc = "" +
 	"timerFired\x12\x18\n" +
 	"\apartial\x18\x16 \x01(\bR\apartial\x123\n" +
 	"\x15falsified_assumptions\x18\x17 \x03(\tR\x14falsifiedAssumptions\x12!\n" +
-	"\fdue_absolute\x18\x18 \x01(\bR\vdueAbsolute\"\xd6\x06\n" +
+	"\fdue_absolute\x18\x18 \x01(\bR\vdueAbsolute\x122\n" +
+	"\x15ready_by_dependencies\x18\x19 \x01(\bR\x13readyByDependencies\"\xd6\x06\n" +
 	"\vActionState\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\tR\bactionId\x12\x17\n" +
 	"\astep_id\x18\x02 \x01(\tR\x06stepId\x12\x18\n" +
