@@ -27,8 +27,9 @@ import (
 	stub "github.com/cairnrun/cairn/services/gateway/stub/cairn/api/v1"
 )
 
-// The runtime has one parser of query parameters for the whole process; the stock one takes unknown names silently.
-func init() { runtime.SetQueryParameterParser(strictQuery{}) }
+// The runtime has one parser of query parameters for the whole process, whichever mux the option is given to; the stock
+// one takes unknown names silently.
+func init() { runtime.SetQueryParameterParser(strictQuery{})(nil) }
 
 // handler answers HTTP: the generated paths by calling the services in this process, and those that gRPC has no form for.
 func (g *gateway) handler(ctx context.Context) (http.Handler, error) {
@@ -61,8 +62,8 @@ func (g *gateway) handler(ctx context.Context) (http.Handler, error) {
 		case "/livez":
 			_, _ = io.WriteString(w, "ok\n")
 		case "/readyz":
-			if _, err := g.ready(); err != nil {
-				http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			if err := g.state.Load().err; err != nil {
+				http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
 				return
 			}
 			_, _ = io.WriteString(w, "ok\n")

@@ -1,0 +1,289 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/cairnrun/cairn/pkg/bus"
+	apiv1 "github.com/cairnrun/cairn/proto/cairn/api/v1"
+	planv1 "github.com/cairnrun/cairn/proto/cairn/plan/v1"
+	runv1 "github.com/cairnrun/cairn/proto/cairn/run/v1"
+)
+
+func TestCancelWithWaitAnswersWhenTheRunHasEnded(t *testing.T) {
+	w := newWorld()
+	w.hold = make(chan struct{})
+	h := build(t, setup{world: w})
+	w.add("r1", step("a"))
+	now, err := h.runs().CancelRun(t.Context(), &apiv1.CancelRunRequest{RunId: "r1", Reason: "enough"})
+	if err != nil || now.GetStatus() != runv1.RunStatus_RUN_STATUS_CANCELLING || now.GetRevision() != 2 {
+		t.Errorf("without wait: %v, %v", now, err)
+	}
+	w.add("r2", step("a"))
+	answers := make(chan *apiv1.CancelRunResponse, 1)
+	go func() {
+		r, err := h.runs().CancelRun(context.Background(), &apiv1.CancelRunRequest{RunId: "r2", Reason: "enough", Wait: true})
+		if err != nil {
+			t.Error(err)
+		}
+		answers <- r
+	}()
+	eventually(t, 10*time.Second, "the run is followed", func() bool { return w.openWatches() == 1 })
+	select {
+	case r := <-answers:
+		t.Fatalf("answered before the end: %v", r)
+	default:
+	}
+	close(w.hold)
+	if r := <-answers; r.GetStatus() != runv1.RunStatus_RUN_STATUS_CANCELLED || r.GetRevision() != 3 {
+		t.Errorf("at the end: %v", r)
+	}
+
+	// A run that is over stays what it was, and the answer says what that is.
+	r := h.call("POST", "/v1/runs/r2:cancel", `{}`)
+	f := r.failure(t)
+	if r.code != http.StatusConflict || f.reason() != reasonRunClosed || f.Details[0].Metadata["status"] != "cancelled" {
+		t.Errorf("again: %d %s", r.code, r.body)
+	}
+	if r := h.call("POST", "/v1/runs/nobody:cancel", `{}`); r.code != http.StatusNotFound || r.failure(t).reason() != reasonUnknownRun {
+		t.Errorf("unknown: %d %s", r.code, r.body)
+	}
+}
+
+func TestRefusalsKeepTheirCode(t *testing.T) {
+	h := build(t, setup{})
+	for code, want := range map[string]int{
+		"version_conflict": http.StatusConflict, "answer_conflict": http.StatusConflict, "unknown_request": http.StatusNotFound,
+		"something_new": http.StatusBadRequest,
+	} {
+		h.world.mu.Lock()
+		h.world.refuse["r1"] = &runv1.Answer{RunId: "r1", Outcome: runv1.AnswerOutcome_ANSWER_OUTCOME_REFUSED, Code: code, Message: "because"}
+		h.world.mu.Unlock()
+		r := h.call("POST", "/v1/runs/r1/plan:patch", `{"patch":{"base_version":1,"remove":["a"]}}`)
+		if f := r.failure(t); r.code != want || f.reason() != code || f.Message != "because" {
+			t.Errorf("%s: %d %s", code, r.code, r.body)
+		}
+	}
+	h.world.mu.Lock()
+	h.world.refuse["r1"] = &runv1.Answer{RunId: "r1", Outcome: runv1.AnswerOutcome_ANSWER_OUTCOME_REFUSED, Code: "patch_rejected", Message: "because", Findings: []*planv1.Finding{
+		{Severity: planv1.Severity_SEVERITY_ERROR, Code: "cycle", Pointer: "/add/0/depends_on", Message: "a needs itself.", Hint: "remove a edge"},
+		{Severity: planv1.Severity_SEVERITY_NOTE, Code: "dependency_added", Pointer: "/add/1"},
+	}}
+	h.world.mu.Unlock()
+	r := h.call("POST", "/v1/runs/r1/plan:patch", `{"patch":{"base_version":1,"remove":["a"]}}`)
+	if f := r.failure(t); r.code != http.StatusBadRequest || !slices.Equal(f.fields(), []string{"patch/add/0/depends_on cycle"}) {
+		t.Errorf("with findings: %d %s", r.code, r.body)
+	}
+}
+
+func register(t *testing.T, h *house, name string) {
+	t.Helper()
+	if r := h.call("PUT", "/v1/tools/"+name, `{"version":"1","description":"d","input_schema":{"type":"object"},"idempotent":true}`); r.code != http.StatusOK {
+		t.Fatalf("register %s: %d %s", name, r.code, r.body)
+	}
+}
+
+func TestPatchIsProposedByAPersonWithTheDefinitionsOfItsTools(t *testing.T) {
+	h := build(t, setup{})
+	h.world.add("r1", step("a"))
+	register(t, h, "shop.stock")
+	register(t, h, "shop.pay")
+	patch := `{"base_version":3,"add":[{"id":"s","title":"t","objective":"o","action":{"kind":"tool","name":"shop.stock","arguments":{"n":9011.00}}}],"reason":"by hand"}`
+	r := h.call("POST", "/v1/runs/r1/plan:patch", `{"patch":`+patch+`}`)
+	if r.code != http.StatusOK || !strings.Contains(r.body, `"plan_version":4`) {
+		t.Fatalf("%d %s", r.code, r.body)
+	}
+	p := h.world.reported()[0].GetPatchProposed()
+	if p.GetCreatedBy() != planv1.CreatedBy_CREATED_BY_HUMAN || p.GetRequestId() != "" || p.GetPatch().GetBaseVersion() != 3 ||
+		len(p.GetTools()) != 1 || p.GetTools()[0].GetName() != "shop.stock" || p.GetPatch().GetAdd()[0].GetAction().GetArguments().GetText() != `{"n":9011.00}` {
+		t.Errorf("proposed %v", p)
+	}
+	bad := h.call("POST", "/v1/runs/r1/plan:patch", `{"patch":{"base_version":3,"add":[{"id":"s","colour":1}]}}`)
+	fields := bad.failure(t).fields()
+	if bad.code != http.StatusBadRequest || bad.failure(t).reason() != reasonPatchRejected || len(fields) == 0 || !strings.HasPrefix(fields[0], "patch/add/0") {
+		t.Errorf("unreadable: %d %s", bad.code, bad.body)
+	}
+	if n := len(h.world.reported()); n != 1 {
+		t.Errorf("%d reports", n)
+	}
+}
+
+func TestValidatePlanTellsAllFindings(t *testing.T) {
+	h := build(t, setup{})
+	register(t, h, "shop.stock")
+	good := `{"goal":"g","steps":[{"id":"a","title":"t","objective":"o","action":{"kind":"tool","name":"shop.stock","arguments":{}}}]}`
+	if r := h.call("POST", "/v1/plans:validate", `{"plan":`+good+`}`); r.code != http.StatusOK || !strings.Contains(r.body, `"valid":true`) || !strings.Contains(r.body, `"id":"a"`) {
+		t.Errorf("good: %d %s", r.code, r.body)
+	}
+	bad := strings.NewReplacer("shop.stock", "shop.stok", `"id":"a"`, `"id":"a","depends_on":["zz"]`).Replace(good)
+	r := h.call("POST", "/v1/plans:validate", `{"plan":`+bad+`}`)
+	if r.code != http.StatusOK || strings.Contains(r.body, `"valid"`) || !strings.Contains(r.body, "unknown_tool") || strings.Count(r.body, `"severity":"error"`) < 2 {
+		t.Errorf("bad: %d %s", r.code, r.body)
+	}
+	if r := h.call("POST", "/v1/plans:validate", `{}`); r.code != http.StatusBadRequest || !slices.Equal(r.failure(t).fields(), []string{"plan missing_field"}) {
+		t.Errorf("none: %d %s", r.code, r.body)
+	}
+	if n := len(h.world.reported()); n != 0 {
+		t.Errorf("%d reports", n)
+	}
+}
+
+func TestToolsAreKeptAndPaged(t *testing.T) {
+	h := build(t, setup{})
+	first := h.call("PUT", "/v1/tools/shop.a", `{"version":"1","input_schema":{"type":"object","properties":{"n":{"const":9011.00}}},"timeout":"1m30s"}`)
+	if first.code != http.StatusOK || !strings.Contains(first.body, `"created":true`) || !strings.Contains(first.body, `"timeout":"90s"`) || !strings.Contains(first.body, "9011.00") {
+		t.Errorf("%d %s", first.code, first.body)
+	}
+	again := h.call("PUT", "/v1/tools/shop.a", `{"version":"1","input_schema":{"type":"object","properties":{"n":{"const":9011.00}}},"timeout":"90s"}`)
+	if again.code != http.StatusOK || strings.Contains(again.body, "created") {
+		t.Errorf("again: %d %s", again.code, again.body)
+	}
+	got := h.call("GET", "/v1/tools/shop.a", "")
+	if got.code != http.StatusOK || !strings.Contains(got.body, `"digest":"`) {
+		t.Errorf("get: %d %s", got.code, got.body)
+	}
+	if r := h.call("GET", "/v1/tools/shop.none", ""); r.code != http.StatusNotFound || r.failure(t).reason() != reasonUnknownTool {
+		t.Errorf("none: %d %s", r.code, r.body)
+	}
+	if r := h.call("PUT", "/v1/tools/shop.a", `{"input_schema":[1],"risk":"daring"}`); r.code != http.StatusBadRequest || !slices.Equal(r.failure(t).fields(), []string{"/risk invalid_json"}) {
+		t.Errorf("bad: %d %s", r.code, r.body)
+	}
+	// A tool service writes the bucket itself.
+	kv, err := h.js.KeyValue(t.Context(), bus.BucketTools)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		name := fmt.Sprintf("shop.t%d", i)
+		if _, err := kv.PutString(t.Context(), name, `{"name":"`+name+`"}`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := kv.PutString(t.Context(), "shop.broken", `{"name":7}`); err != nil {
+		t.Fatal(err)
+	}
+	if err := kv.Delete(t.Context(), "shop.a"); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	list := func() []string {
+		names = nil
+		for token := ""; ; {
+			page, err := h.tools().ListTools(t.Context(), &apiv1.ListToolsRequest{PageSize: 2, PageToken: token})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(page.GetTools()) > 2 {
+				t.Fatalf("%d tools on a page", len(page.GetTools()))
+			}
+			for _, d := range page.GetTools() {
+				names = append(names, d.GetName())
+			}
+			if token = page.GetNextPageToken(); token == "" {
+				return names
+			}
+		}
+	}
+	want := []string{"shop.t0", "shop.t1", "shop.t2", "shop.t3", "shop.t4"}
+	eventually(t, 10*time.Second, "the registry follows the bucket", func() bool { return slices.Equal(list(), want) })
+	for _, bad := range []*apiv1.ListToolsRequest{{PageSize: -1}, {PageSize: maxToolPage + 1}, {PageToken: "!"}} {
+		if _, err := h.tools().ListTools(t.Context(), bad); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%v: %v", bad, err)
+		}
+	}
+	if _, err := h.tools().ListTools(t.Context(), &apiv1.ListToolsRequest{PageSize: maxToolPage}); err != nil {
+		t.Errorf("the largest page: %v", err)
+	}
+}
+
+func TestArtifactsComeWholeByTheirHash(t *testing.T) {
+	h := build(t, setup{})
+	store, err := h.js.ObjectStore(t.Context(), bus.BucketArtifacts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{0, 1, artifactChunk, artifactChunk + 1, 5*artifactChunk + 7} {
+		data := bytes.Repeat([]byte{7}, size)
+		sum := sha256.Sum256(data)
+		name := hex.EncodeToString(sum[:])
+		if _, err := store.Put(t.Context(), jetstream.ObjectMeta{Name: name}, bytes.NewReader(data)); err != nil {
+			t.Fatal(err)
+		}
+		s, err := h.runs().GetArtifact(t.Context(), &apiv1.GetArtifactRequest{Sha256: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []byte
+		for {
+			r, err := s.Recv()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(r.GetChunk()) > artifactChunk {
+				t.Errorf("a chunk of %d bytes", len(r.GetChunk()))
+			}
+			got = append(got, r.GetChunk()...)
+		}
+		if !bytes.Equal(got, data) {
+			t.Errorf("gRPC: %d bytes of %d", len(got), size)
+		}
+		r := h.call("GET", "/v1/artifacts/"+name, "")
+		if r.code != http.StatusOK || r.body != string(data) || r.header.Get("ETag") != `"`+name+`"` {
+			t.Errorf("HTTP: %d, %d bytes of %d", r.code, len(r.body), size)
+		}
+	}
+	if r := h.call("GET", "/v1/artifacts/"+strings.Repeat("0", 64), ""); r.code != http.StatusNotFound || r.failure(t).reason() != reasonUnknownArtifact {
+		t.Errorf("unknown: %d %s", r.code, r.body)
+	}
+	if r := h.call("GET", "/v1/artifacts/..%2Fx", ""); r.code == http.StatusOK {
+		t.Errorf("no hash: %d %s", r.code, r.body)
+	}
+	if r := h.call("GET", "/v1/artifacts/"+strings.Repeat("A", 64), ""); r.code != http.StatusBadRequest {
+		t.Errorf("upper case: %d %s", r.code, r.body)
+	}
+}
+
+func TestQuestionsGoToTheRunStoreWithTheirTenant(t *testing.T) {
+	h := build(t, setup{})
+	if r := h.call("POST", "/v1/runs", `{"request_id":"k","spec":{"goal":"g"}}`, tenantHeader, "shop"); r.code != http.StatusOK {
+		t.Fatalf("%d %s", r.code, r.body)
+	}
+	id := runID("shop", "k")
+	if got := h.world.reported()[0].GetTenant(); got != "shop" {
+		t.Errorf("reported for tenant %q", got)
+	}
+	if r := h.call("GET", "/v1/runs/"+id, "", tenantHeader, "shop"); r.code != http.StatusOK || !strings.Contains(r.body, `"status":"running"`) {
+		t.Errorf("own: %d %s", r.code, r.body)
+	}
+	for _, path := range []string{"/v1/runs/" + id, "/v1/runs/" + id + "/events", "/v1/runs/" + id + "/watch", "/v1/runs/" + id + ":export"} {
+		if r := h.call("GET", path, ""); r.code != http.StatusNotFound {
+			t.Errorf("%s as another tenant: %d %s", path, r.code, r.body)
+		}
+	}
+	if r := h.call("GET", "/v1/runs", ""); r.code != http.StatusNotImplemented {
+		t.Errorf("what the run store cannot do: %d %s", r.code, r.body)
+	}
+	if r := h.call("GET", "/v1/runs/"+id+"?colour=red", ""); r.code != http.StatusBadRequest || !strings.Contains(r.body, "unknown parameter") {
+		t.Errorf("unknown parameter: %d %s", r.code, r.body)
+	}
+	if r := h.call("GET", "/v1/runs/"+id+"?position.sequence=1&position.nothing=1", ""); r.code != http.StatusBadRequest {
+		t.Errorf("unknown part of a parameter: %d %s", r.code, r.body)
+	}
+}
