@@ -9,6 +9,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	runv1 "github.com/cairnrun/cairn/proto/cairn/run/v1"
 )
@@ -66,7 +67,15 @@ func EncodeCommit(c *runv1.Commit, revision int64) (*runv1.Entry, error) {
 	return e, nil
 }
 
+// lean returns c itself where its events hold nothing that follows from it.
 func lean(c *runv1.Commit) *runv1.Commit {
+	already := true
+	for _, e := range c.GetEvents() {
+		already = already && e.GetId() == "" && e.GetRunId() == "" && e.GetTenant() == "" && (e.GetTime() == nil || !sameTime(e.GetTime(), c.GetTime()))
+	}
+	if already {
+		return c
+	}
 	slim := &runv1.Commit{
 		RunId: c.GetRunId(), Tenant: c.GetTenant(), Time: c.GetTime(), RulesVersion: c.GetRulesVersion(),
 		Events: make([]*runv1.Event, len(c.GetEvents())), More: c.GetMore(), StateHash: c.GetStateHash(),
@@ -76,8 +85,16 @@ func lean(c *runv1.Commit) *runv1.Commit {
 		slim.Events[i] = &runv1.Event{
 			Revision: e.GetRevision(), Kind: e.GetKind(), Cause: e.GetCause(), Trace: e.GetTrace(), Rule: e.GetRule(), Body: e.Body,
 		}
+		// The core lets time never go back within a run, so an event may be later than its commit began.
+		if e.GetTime() != nil && !sameTime(e.GetTime(), c.GetTime()) {
+			slim.Events[i].Time = e.GetTime()
+		}
 	}
 	return slim
+}
+
+func sameTime(a, b *timestamppb.Timestamp) bool {
+	return a.GetSeconds() == b.GetSeconds() && a.GetNanos() == b.GetNanos()
 }
 
 // DecodeCommit unpacks an entry, with id, run, tenant and time of its events filled in.
@@ -106,7 +123,10 @@ func DecodeCommit(e *runv1.Entry) (*runv1.Commit, error) {
 
 func hydrate(c *runv1.Commit) {
 	for _, e := range c.GetEvents() {
-		e.RunId, e.Tenant, e.Time = c.GetRunId(), c.GetTenant(), c.GetTime()
+		e.RunId, e.Tenant = c.GetRunId(), c.GetTenant()
+		if e.GetTime() == nil {
+			e.Time = c.GetTime()
+		}
 		e.Id = EventID(c.GetRunId(), e.GetRevision())
 	}
 }
