@@ -146,7 +146,7 @@ func simulate(seed uint64, verbose bool) (w *world) {
 }
 
 func (w *world) allEnded() bool {
-	if w.owner == nil {
+	if w.owner == nil || w.owner.inFlight || len(w.owner.filling.commits) > 0 {
 		return false
 	}
 	for _, id := range w.runs {
