@@ -40,6 +40,9 @@ func openAPI(raw []byte) ([]byte, error) {
 	if err := exportLines(paths); err != nil {
 		return nil, err
 	}
+	if err := onePathForTools(paths); err != nil {
+		return nil, err
+	}
 	for path, item := range extraPaths() {
 		if _, there := paths[path]; there {
 			return nil, fmt.Errorf("path %s is generated and added by hand", path)
@@ -146,6 +149,26 @@ func exportLines(paths object) error {
 		"description": "One line of JSON a commit. A connection that is cut off has not sent all.",
 		"schema":      object{"$ref": "#/definitions/v1ExportRunResponse"},
 	}
+	return nil
+}
+
+// onePathForTools joins the two spellings of one path.
+func onePathForTools(paths object) error {
+	const one, other = "/v1/tools/{name}", "/v1/tools/{tool.name}"
+	to, _ := paths[one].(object)
+	from, _ := paths[other].(object)
+	put, _ := from["put"].(object)
+	if to == nil || put == nil {
+		return errors.New("no path " + other)
+	}
+	parameters, _ := put["parameters"].([]any)
+	for _, p := range parameters {
+		if p, _ := p.(object); p["name"] == "tool.name" {
+			p["name"] = "name"
+		}
+	}
+	to["put"] = put
+	delete(paths, other)
 	return nil
 }
 
