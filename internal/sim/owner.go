@@ -60,6 +60,12 @@ func (w *world) takeOver() {
 		for _, work := range run.Pending(r.state) {
 			o.filling.effects = append(o.filling.effects, func() { w.publishWork(work) })
 		}
+		for _, in := range r.state.Snapshot().GetInputs() {
+			if in.GetOpen() {
+				// Whoever is asked sees the question in the run store, whatever became of the owner that asked it.
+				w.ask(id, &runv1.UserInputRequested{RequestId: in.GetRequestId(), StepId: in.GetStepId(), Purpose: in.GetPurpose()})
+			}
+		}
 		o.arm(id, r)
 	}
 	o.flush()

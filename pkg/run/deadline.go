@@ -5,6 +5,8 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/cairnrun/cairn/pkg/plan"
+	planv1 "github.com/cairnrun/cairn/proto/cairn/plan/v1"
 	runv1 "github.com/cairnrun/cairn/proto/cairn/run/v1"
 )
 
@@ -121,8 +123,8 @@ func (d *data) stepDeadline(st *runv1.StepState) Deadline {
 	return deadline(kind, st.GetStepId(), "", timeOf(st.GetDue()), st.GetDueAbsolute())
 }
 
-// isWait says whether a step that waits does so because that is what it is for.
+// isWait says whether a step that waits does so because that is what it is for: controls are never retried.
 func (d *data) isWait(st *runv1.StepState) bool {
-	step := d.stepAt(d.find(st.GetStepId()))
-	return step.GetAction().GetName() == "wait" && st.GetAction() == 0
+	a := d.stepAt(d.find(st.GetStepId())).GetAction()
+	return a.GetKind() == planv1.ActionKind_ACTION_KIND_CONTROL && a.GetName() == plan.ControlWait
 }
