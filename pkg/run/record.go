@@ -111,6 +111,10 @@ func (d *data) weighBody(report *runv1.Report, digest string) verdict {
 	if d.revision == 0 {
 		return refuse(refusedUnknownRun, "there is no such run").quietly()
 	}
+	if report.GetTenant() != "" && report.GetTenant() != d.tenant {
+		// A run belongs to its tenant; to anybody else there is none.
+		return refuse(refusedUnknownRun, "there is no such run").quietly()
+	}
 	if b, ok := report.GetBody().(*runv1.Report_ResultReported); ok {
 		return d.weighResult(b.ResultReported, digest)
 	}
