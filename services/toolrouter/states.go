@@ -8,10 +8,10 @@ import (
 	"github.com/cairnrun/cairn/pkg/telemetry"
 )
 
-// states makes one readiness of the states of the router's consumers.
+// states makes one readiness of the states of the router's parts.
 type states struct {
 	health *telemetry.Health
-	// expected consumers that have not reported yet keep the router from being ready.
+	// expected parts that have not reported yet keep the router from being ready.
 	expected []string
 
 	mu    sync.Mutex
@@ -22,18 +22,18 @@ func newStates(h *telemetry.Health, expected ...string) *states {
 	return &states{health: h, expected: expected, known: map[string]error{}}
 }
 
-func (s *states) set(consumer string, err error) {
+func (s *states) set(part string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.known[consumer] = err
+	s.known[part] = err
 	var all []error
 	for _, name := range s.expected {
 		err, ok := s.known[name]
 		switch {
 		case !ok:
-			all = append(all, fmt.Errorf("consumer %s is starting", name))
+			all = append(all, fmt.Errorf("%s: starting", name))
 		case err != nil:
-			all = append(all, fmt.Errorf("consumer %s: %w", name, err))
+			all = append(all, fmt.Errorf("%s: %w", name, err))
 		}
 	}
 	s.health.Set(component, errors.Join(all...))

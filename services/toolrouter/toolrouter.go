@@ -77,6 +77,9 @@ const (
 	durableResults = "toolrouter-results"
 )
 
+// builtinPart stands beside them in the readiness.
+const builtinPart = "built-in tools"
+
 // router holds what the handlers share.
 type router struct {
 	Config
@@ -110,15 +113,20 @@ func Run(ctx context.Context, c Config) error {
 	}
 	defer stop()
 
+	parts := []string{durableWork, durableResults}
+	if len(builtin) > 0 {
+		parts = append(parts, builtinPart)
+	}
+	ready := newStates(c.Health, parts...)
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return r.serve(ctx) })
+	g.Go(func() error { return r.serve(ctx, ready) })
 	g.Go(func() error { return r.watchExhausted(ctx) })
 	if len(builtin) > 0 {
 		// Through the subjects that any tool uses: the router calls nothing directly.
 		g.Go(func() error {
 			return tool.Serve(ctx, tool.Config{
 				URL: c.Bus.URL, Name: c.Bus.Name + "-tools", Options: c.Bus.Options, Instance: c.Instance, Logger: c.Logger,
-				MaxOutput: c.MaxArtifactBytes,
+				MaxOutput: c.MaxArtifactBytes, OnReady: func(err error) { ready.set(builtinPart, err) },
 			}, builtin...)
 		})
 	}
@@ -180,17 +188,16 @@ func newRouter(ctx context.Context, c Config, js jetstream.JetStream) (*router, 
 }
 
 // serve takes work and results until ctx ends.
-func (r *router) serve(ctx context.Context) error {
+func (r *router) serve(ctx context.Context, ready *states) error {
 	w, err := bus.NewRouter(bus.RouterConfig{Logger: r.Logger})
 	if err != nil {
 		return err
 	}
-	states := newStates(r.Health, durableWork, durableResults)
-	work, err := bus.NewSubscriber(r.js, r.subscriber(bus.StreamWork, durableWork, states, r.workExhausted))
+	work, err := bus.NewSubscriber(r.js, r.subscriber(bus.StreamWork, durableWork, ready, r.workExhausted))
 	if err != nil {
 		return err
 	}
-	results, err := bus.NewSubscriber(r.js, r.subscriber(bus.StreamResults, durableResults, states, r.resultExhausted))
+	results, err := bus.NewSubscriber(r.js, r.subscriber(bus.StreamResults, durableResults, ready, r.resultExhausted))
 	if err != nil {
 		return err
 	}

@@ -47,16 +47,19 @@ func pay(ctx context.Context, in paymentInput) (paymentOutput, error) {
 	return paymentOutput{Receipt: in.Order + "/" + action.IdempotencyKey}, nil
 }
 
+func serve(ctx context.Context, c tool.Config) error {
+	return tool.Serve(ctx, c,
+		tool.New("stock.check", checkStock, tool.Version("1.0.0"), tool.Description("How many of an article are left"), tool.Idempotent()),
+		tool.New("payment.pay", pay, tool.Version("1.0.0"), tool.Description("Pays an order"), tool.Permission("payment"), tool.Risk("medium")),
+	)
+}
+
 func main() {
 	url := flag.String("nats", "nats://127.0.0.1:4222", "where NATS is")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	err := tool.Serve(ctx, tool.Config{URL: *url},
-		tool.New("stock.check", checkStock, tool.Version("1.0.0"), tool.Description("How many of an article are left"), tool.Idempotent()),
-		tool.New("payment.pay", pay, tool.Version("1.0.0"), tool.Description("Pays an order"), tool.Permission("payment"), tool.Risk("medium")),
-	)
-	if err != nil {
+	if err := serve(ctx, tool.Config{URL: *url}); err != nil {
 		log.Fatal(err)
 	}
 }
