@@ -50,6 +50,8 @@ type Config struct {
 	WatchBuffer int
 	// StateCache is the number of runs whose folded state is kept. Default 512.
 	StateCache int
+	// StateCacheBytes bounds the stored commits that those were folded from, about their size. Default 256 MiB.
+	StateCacheBytes int
 	// MaxRunsPage and DefaultRunsPage are page sizes of ListRuns. Defaults 1,000 and 50.
 	MaxRunsPage, DefaultRunsPage int
 	// MaxEventsPage and DefaultEventsPage are page sizes of ListEvents. Defaults 10,000 and 1,000.
@@ -99,7 +101,7 @@ func (c Config) withDefaults() Config {
 		value int
 	}{
 		{&c.FlushBytes, 16 << 20}, {&c.PendingBytes, 64 << 20}, {&c.ChunkBytes, 64 << 10}, {&c.Readers, 4},
-		{&c.WatchBuffer, 64}, {&c.StateCache, 512}, {&c.MaxRunsPage, 1000}, {&c.DefaultRunsPage, 50},
+		{&c.WatchBuffer, 64}, {&c.StateCache, 512}, {&c.StateCacheBytes, 256 << 20}, {&c.MaxRunsPage, 1000}, {&c.DefaultRunsPage, 50},
 		{&c.MaxEventsPage, 10_000}, {&c.DefaultEventsPage, 1000}, {&c.PageBytes, 3 << 20},
 		{&c.MaxFilterBytes, 4 << 10}, {&c.MaxFilterTerms, 16}, {&c.MaxChain, 1000}, {&c.FeedParallel, 64}, {&c.MaxMessageBytes, 32 << 20},
 	} {

@@ -33,7 +33,7 @@ type queries struct {
 func newQueries(closing context.Context, c Config, p *projection, partitionOf func(string) int) *queries {
 	h := &history{db: p.store.read, tail: p.tail}
 	return &queries{
-		config: c, partitions: len(p.tail.partitions), projection: p, history: h, states: newStates(h, c.StateCache),
+		config: c, partitions: len(p.tail.partitions), projection: p, history: h, states: newStates(h, c.StateCache, c.StateCacheBytes),
 		partitionOf: partitionOf, closing: closing,
 	}
 }

@@ -16,41 +16,55 @@ import (
 type states struct {
 	history *history
 	limit   int
+	// maxBytes bounds the commits that the kept states were folded from.
+	maxBytes int
 
 	mu    sync.Mutex
 	byRun map[string]*list.Element
-	order *list.List // of run.State, newest use first
+	order *list.List // of *folded, newest use first
+	bytes int
 }
 
-func newStates(h *history, limit int) *states {
-	return &states{history: h, limit: limit, byRun: map[string]*list.Element{}, order: list.New()}
+// folded is a state with the size of what it was folded from, which is about its own.
+type folded struct {
+	state run.State
+	bytes int
 }
 
-func (c *states) cached(runID string) (run.State, bool) {
+func newStates(h *history, limit, maxBytes int) *states {
+	return &states{history: h, limit: limit, maxBytes: maxBytes, byRun: map[string]*list.Element{}, order: list.New()}
+}
+
+func (c *states) cached(runID string) (folded, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	el, ok := c.byRun[runID]
 	if !ok {
-		return run.State{}, false
+		return folded{}, false
 	}
 	c.order.MoveToFront(el)
-	return el.Value.(run.State), true
+	return *el.Value.(*folded), true
 }
 
-func (c *states) keep(s run.State) {
+func (c *states) keep(f folded) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if el, ok := c.byRun[s.RunID()]; ok {
-		if s.Revision() > el.Value.(run.State).Revision() {
-			el.Value = s
+	if el, ok := c.byRun[f.state.RunID()]; ok {
+		old := el.Value.(*folded)
+		if f.state.Revision() <= old.state.Revision() {
+			return
 		}
-		return
+		c.bytes += f.bytes - old.bytes
+		*old = f
+	} else {
+		c.byRun[f.state.RunID()] = c.order.PushFront(&f)
+		c.bytes += f.bytes
 	}
-	c.byRun[s.RunID()] = c.order.PushFront(s)
-	for c.order.Len() > c.limit {
+	for c.order.Len() > c.limit || c.bytes > c.maxBytes {
 		el := c.order.Back()
-		c.order.Remove(el)
-		delete(c.byRun, el.Value.(run.State).RunID())
+		old := c.order.Remove(el).(*folded)
+		c.bytes -= old.bytes
+		delete(c.byRun, old.state.RunID())
 	}
 }
 
@@ -64,59 +78,65 @@ func (c *states) at(ctx context.Context, runID string, revision int64) (run.Stat
 		return run.State{}, failure(codes.OutOfRange, reasonRevisionAhead, fmt.Sprintf("revision %d of run %s is not there, its newest is %d", revision, runID, h.revision),
 			map[string]string{"run_id": runID, "newest": fmt.Sprint(h.revision)})
 	}
-	s, ok := c.cached(runID)
+	f, ok := c.cached(runID)
 	switch {
-	case ok && (revision == 0 || s.Revision() <= revision):
+	case ok && (revision == 0 || f.state.Revision() <= revision):
 	case h.snapshotRevision > 0 && (revision == 0 || h.snapshotRevision <= revision):
-		s, err = c.fold(ctx, runID, run.New(runID), h.snapshotRevision-1, h.snapshotRevision, revision)
-		if err != nil {
+		f = folded{state: run.New(runID)}
+		if err := c.restore(ctx, runID, &f, h.snapshotRevision); err != nil {
 			return run.State{}, err
 		}
 	default:
-		s = run.New(runID)
+		f = folded{state: run.New(runID)}
 	}
-	if s, err = c.fold(ctx, runID, s, s.Revision(), 0, revision); err != nil {
+	if err := c.fold(ctx, runID, &f, revision); err != nil {
 		return run.State{}, err
 	}
 	if revision == 0 {
-		c.keep(s)
+		c.keep(f)
 	}
-	return s, nil
+	return f.state, nil
 }
 
-// fold takes in the commits after a revision. With snapshot set it only looks for that snapshot. A log without its head
-// begins with one too.
-func (c *states) fold(ctx context.Context, runID string, s run.State, after, snapshot, until int64) (run.State, error) {
-	err := c.history.read(ctx, runID, after, func(e storedEntry) (bool, error) {
+// restore takes in the snapshot at a revision.
+func (c *states) restore(ctx context.Context, runID string, f *folded, revision int64) error {
+	return c.history.read(ctx, runID, revision-1, func(e storedEntry) (bool, error) {
+		commit, err := eventlog.DecodeCommit(e.Entry)
+		if err != nil || commit.GetSnapshot().GetRevision() != revision {
+			return err == nil, err
+		}
+		f.bytes += len(e.Entry.GetCommit())
+		f.state, err = run.Restore(commit.GetSnapshot())
+		return false, err
+	})
+}
+
+// fold takes in the commits after the state, up to a revision or to the newest for 0. A log whose head is gone begins
+// with a snapshot.
+func (c *states) fold(ctx context.Context, runID string, f *folded, until int64) error {
+	return c.history.read(ctx, runID, f.state.Revision(), func(e storedEntry) (bool, error) {
 		commit, err := eventlog.DecodeCommit(e.Entry)
 		if err != nil {
 			return false, err
 		}
-		if snapshot > 0 {
-			if commit.GetSnapshot().GetRevision() != snapshot {
-				return true, nil
-			}
-			s, err = run.Restore(commit.GetSnapshot())
-			return false, err
-		}
+		f.bytes += len(e.Entry.GetCommit())
 		for _, ev := range commit.GetEvents() {
 			switch rev := ev.GetRevision(); {
 			case until > 0 && rev > until:
 				return false, nil
-			case rev <= s.Revision():
+			case rev <= f.state.Revision():
 				continue
-			case rev != s.Revision()+1:
-				if s.Revision() == 0 && commit.GetSnapshot() != nil {
+			case rev != f.state.Revision()+1:
+				if f.state.Revision() == 0 && commit.GetSnapshot() != nil {
 					continue
 				}
-				return false, fmt.Errorf("revision %d comes where %d must", rev, s.Revision()+1)
+				return false, fmt.Errorf("revision %d comes where %d must", rev, f.state.Revision()+1)
 			}
-			s = run.Evolve(s, ev)
+			f.state = run.Evolve(f.state, ev)
 		}
-		if snap := commit.GetSnapshot(); snap != nil && s.Revision() == 0 && (until == 0 || snap.GetRevision() <= until) {
-			s, err = run.Restore(snap)
+		if snap := commit.GetSnapshot(); snap != nil && f.state.Revision() == 0 && (until == 0 || snap.GetRevision() <= until) {
+			f.state, err = run.Restore(snap)
 		}
 		return err == nil, err
 	})
-	return s, err
 }
