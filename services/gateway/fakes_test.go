@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -29,7 +28,7 @@ type world struct {
 	runs    map[string]*fakeRun
 	changed chan struct{}
 	reports []*runv1.Report
-	tenants []string
+	filters []string
 	watches int
 	// refuse answers reports of a run with a refusal of this code.
 	refuse map[string]*runv1.Answer
@@ -169,33 +168,40 @@ func (w *world) openWatches() int {
 	return w.watches
 }
 
-func (w *world) find(ctx context.Context, id string) (*fakeRun, error) {
-	tenant := ""
-	if v := metadata.ValueFromIncomingContext(ctx, tenantHeader); len(v) > 0 {
-		tenant = v[0]
-	}
-	w.tenants = append(w.tenants, tenant)
+func (w *world) find(id string) (*fakeRun, error) {
 	run := w.runs[id]
-	if run == nil || run.tenant != tenant {
+	if run == nil {
 		return nil, status.Errorf(codes.NotFound, "there is no run %s", id)
 	}
 	return run, nil
 }
 
-func (w *world) GetRun(ctx context.Context, r *apiv1.GetRunRequest) (*apiv1.GetRunResponse, error) {
+func (w *world) GetRun(_ context.Context, r *apiv1.GetRunRequest) (*apiv1.GetRunResponse, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	run, err := w.find(ctx, r.GetRunId())
+	run, err := w.find(r.GetRunId())
 	if err != nil {
 		return nil, err
 	}
 	return &apiv1.GetRunResponse{Run: &runv1.RunState{RunId: r.GetRunId(), Tenant: run.tenant, Spec: run.spec, Status: run.status, Revision: int64(len(run.events))}}, nil
 }
 
-func (w *world) ListEvents(ctx context.Context, r *apiv1.ListEventsRequest) (*apiv1.ListEventsResponse, error) {
+// ListRuns answers all runs, whatever is asked, as a run store with a broken filter would.
+func (w *world) ListRuns(_ context.Context, r *apiv1.ListRunsRequest) (*apiv1.ListRunsResponse, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	run, err := w.find(ctx, r.GetRunId())
+	w.filters = append(w.filters, r.GetFilter())
+	page := &apiv1.ListRunsResponse{}
+	for id, run := range w.runs {
+		page.Runs = append(page.Runs, &apiv1.RunSummary{RunId: id, Tenant: run.tenant})
+	}
+	return page, nil
+}
+
+func (w *world) ListEvents(_ context.Context, r *apiv1.ListEventsRequest) (*apiv1.ListEventsResponse, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	run, err := w.find(r.GetRunId())
 	if err != nil {
 		return nil, err
 	}
@@ -213,7 +219,7 @@ func (w *world) WatchRun(r *apiv1.WatchRunRequest, s grpc.ServerStreamingServer[
 	}()
 	for next, sent := int(r.GetAfterRevision()), 0; ; {
 		w.mu.Lock()
-		run, err := w.find(s.Context(), r.GetRunId())
+		run, err := w.find(r.GetRunId())
 		if err != nil {
 			w.mu.Unlock()
 			return err
@@ -247,13 +253,13 @@ func (w *world) WatchRun(r *apiv1.WatchRunRequest, s grpc.ServerStreamingServer[
 
 func (w *world) ExportRun(r *apiv1.ExportRunRequest, s grpc.ServerStreamingServer[apiv1.ExportRunResponse]) error {
 	w.mu.Lock()
-	run, err := w.find(s.Context(), r.GetRunId())
+	run, err := w.find(r.GetRunId())
 	w.mu.Unlock()
 	if err != nil {
 		return err
 	}
 	for _, e := range run.events {
-		if err := s.Send(&apiv1.ExportRunResponse{Commit: &runv1.Commit{RunId: r.GetRunId(), Events: []*runv1.Event{e}}}); err != nil {
+		if err := s.Send(&apiv1.ExportRunResponse{Commit: &runv1.Commit{RunId: r.GetRunId(), Tenant: run.tenant, Events: []*runv1.Event{e}}}); err != nil {
 			return err
 		}
 	}

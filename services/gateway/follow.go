@@ -114,7 +114,11 @@ func (g *gateway) followOnce(ctx context.Context, r *apiv1.WatchRunRequest, last
 			// Revisions are dense; asking again from the last one fills the gap.
 			return status.Errorf(codes.Unavailable, "the run store left out revision %d of run %s", *last+1, r.GetRunId())
 		}
-		if err := fn(e); err != nil {
+		err = own(ctx, e.GetTenant())
+		if err == nil {
+			err = fn(e)
+		}
+		if err != nil {
 			return &ownError{err}
 		}
 		*last = e.GetRevision()

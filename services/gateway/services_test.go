@@ -260,7 +260,7 @@ func TestArtifactsComeWholeByTheirHash(t *testing.T) {
 	}
 }
 
-func TestQuestionsGoToTheRunStoreWithTheirTenant(t *testing.T) {
+func TestATenantSeesItsOwnRunsOnly(t *testing.T) {
 	h := build(t, setup{})
 	if r := h.call("POST", "/v1/runs", `{"request_id":"k","spec":{"goal":"g"}}`, tenantHeader, "shop"); r.code != http.StatusOK {
 		t.Fatalf("%d %s", r.code, r.body)
@@ -277,7 +277,16 @@ func TestQuestionsGoToTheRunStoreWithTheirTenant(t *testing.T) {
 			t.Errorf("%s as another tenant: %d %s", path, r.code, r.body)
 		}
 	}
-	if r := h.call("GET", "/v1/runs", ""); r.code != http.StatusNotImplemented {
+	if r := h.call("GET", "/v1/runs?filter=status%3Dfailed", "", tenantHeader, "shop"); r.code != http.StatusOK || !strings.Contains(r.body, id) {
+		t.Errorf("own list: %d %s", r.code, r.body)
+	}
+	if r := h.call("GET", "/v1/runs", ""); r.code == http.StatusOK {
+		t.Errorf("another's run in a list: %s", r.body)
+	}
+	if want := []string{"status=failed AND tenant=shop", "tenant=default"}; !slices.Equal(h.world.filters, want) {
+		t.Errorf("filters %q, want %q", h.world.filters, want)
+	}
+	if r := h.call("POST", "/v1/runs/"+id+":replay", "{}"); r.code != http.StatusNotImplemented {
 		t.Errorf("what the run store cannot do: %d %s", r.code, r.body)
 	}
 	if r := h.call("GET", "/v1/runs/"+id+"?colour=red", ""); r.code != http.StatusBadRequest || !strings.Contains(r.body, "unknown parameter") {
