@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/cairnrun/cairn/pkg/run"
 )
 
 // domain of every ErrorInfo, the same as the gateway's.
@@ -27,6 +29,7 @@ const (
 	reasonNotProjected      = "not_projected"
 	reasonProjectionStopped = "projection_stopped"
 	reasonShuttingDown      = "shutting_down"
+	reasonUnknownEventType  = "unknown_event_type"
 	reasonInternal          = "internal"
 )
 
@@ -70,6 +73,8 @@ func asStatus(runID string, err error) error {
 		return runNotFound(runID)
 	case errors.As(err, &stopped):
 		return failure(codes.Unavailable, reasonProjectionStopped, stopped.Error(), map[string]string{"partition": fmt.Sprint(stopped.partition)})
+	case errors.Is(err, run.ErrUnknownEvent):
+		return failure(codes.FailedPrecondition, reasonUnknownEventType, fmt.Sprintf("run %s: %v; start a newer run store", runID, err), map[string]string{"run_id": runID})
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return status.FromContextError(err).Err()
 	}

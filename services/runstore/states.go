@@ -132,6 +132,9 @@ func (c *states) fold(ctx context.Context, runID string, f *folded, until int64)
 				}
 				return false, fmt.Errorf("revision %d comes where %d must", rev, f.state.Revision()+1)
 			}
+			if !run.KnownEvent(ev) {
+				return false, fmt.Errorf("revision %d: %w", ev.GetRevision(), run.ErrUnknownEvent)
+			}
 			f.state = run.Evolve(f.state, ev)
 		}
 		if snap := commit.GetSnapshot(); snap != nil && f.state.Revision() == 0 && (until == 0 || snap.GetRevision() <= until) {
