@@ -25,6 +25,8 @@ const (
 	DefaultDrainTimeout = 30 * time.Second
 	// DefaultMaxOutput is the largest output in bytes; those over the server's payload limit travel as artifacts.
 	DefaultMaxOutput = 32 << 20
+	// DefaultPullWait is how long one pull waits for actions. A lost pull and the end of Serve's context are noticed after it.
+	DefaultPullWait = time.Second
 	// DefaultRetryWait is the pause between tries while NATS or a stream is missing.
 	DefaultRetryWait = time.Second
 )
@@ -46,6 +48,7 @@ type Config struct {
 	MaxDeliver   int
 	DrainTimeout time.Duration
 	MaxOutput    int64
+	PullWait     time.Duration
 	RetryWait    time.Duration
 
 	// OnReady is told nil when every tool is registered and taking actions, and the reason whenever that is not so.
@@ -76,6 +79,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MaxOutput <= 0 {
 		c.MaxOutput = DefaultMaxOutput
+	}
+	if c.PullWait <= 0 {
+		c.PullWait = DefaultPullWait
 	}
 	if c.RetryWait <= 0 {
 		c.RetryWait = DefaultRetryWait

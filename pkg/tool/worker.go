@@ -11,9 +11,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// pullWait is how long one pull waits for actions. A lost pull and a shutdown are noticed after it.
-const pullWait = time.Second
-
 // registerEvery is how often the registration is looked after: a bus may come back empty.
 const registerEvery = 30 * time.Second
 
@@ -102,7 +99,7 @@ func (w *worker) consume(ctx context.Context, l lifetimes) error {
 }
 
 func (w *worker) pull(cons jetstream.Consumer, n int, l lifetimes) (taken int, err error) {
-	batch, err := cons.Fetch(n, jetstream.FetchMaxWait(pullWait))
+	batch, err := cons.Fetch(n, jetstream.FetchMaxWait(w.PullWait))
 	if err != nil {
 		return 0, fmt.Errorf("take actions of %s: %w", w.tool.def.Name, err)
 	}

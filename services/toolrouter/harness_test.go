@@ -3,9 +3,12 @@ package toolrouter_test
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -24,6 +27,15 @@ import (
 	planv1 "github.com/cairnrun/cairn/proto/cairn/plan/v1"
 	runv1 "github.com/cairnrun/cairn/proto/cairn/run/v1"
 )
+
+// The tests mostly wait for each other's processes, so that more of them than processors run at once.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == fmt.Sprint(runtime.GOMAXPROCS(0)) {
+		_ = f.Value.Set("8")
+	}
+	os.Exit(m.Run())
+}
 
 // world is a bus with its streams, and this test in the executor's place: it publishes work and reads reports.
 type world struct {
@@ -124,7 +136,7 @@ func (w *world) toolConfig() (c tool.Config, ready chan struct{}) {
 	ready = make(chan struct{})
 	once := sync.OnceFunc(func() { close(ready) })
 	b := w.server.Bus("tool")
-	return tool.Config{URL: b.URL, Options: b.Options, Logger: testLogger(w.t), Instance: "tool-1", OnReady: func(err error) {
+	return tool.Config{URL: b.URL, Options: b.Options, Logger: testLogger(w.t), Instance: "tool-1", PullWait: 200 * time.Millisecond, OnReady: func(err error) {
 		if err == nil {
 			once()
 		}

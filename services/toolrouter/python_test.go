@@ -83,7 +83,7 @@ func TestPythonToolService(t *testing.T) {
 
 	failure(t, w.do(call(runID(2), "count-1", "text.count", `{"text":"x","pause":"long"}`)), tool.CodeInvalidArguments)
 
-	// Cancelled in the middle; the signal is repeated because the service may not have begun yet.
+	// Cancelled in the middle: progress says that it has begun.
 	w.send(call(runID(3), "count-1", "text.count", `{"text":"x","pause":60}`))
 	_, err = progress.NextMsg(10 * time.Second)
 	must(t, err)
@@ -91,9 +91,12 @@ func TestPythonToolService(t *testing.T) {
 	failure(t, w.report(runID(3), "count-1"), tool.CodeCancelled)
 
 	// Work beyond the acknowledgement wait: the heartbeat keeps it, nobody gets it a second time.
-	work := call(runID(4), "count-1", "text.count", `{"text":"x","pause":6}`)
-	success(t, w.do(work))
 	w.empty(tool.StreamActions)
+	acks := w.acks("text.count")
+	success(t, w.do(call(runID(4), "count-1", "text.count", `{"text":"x","pause":6}`)))
+	if beats := acks(); beats < 2 {
+		t.Errorf("%d heartbeats in 6 s", beats)
+	}
 
 	// The start is claimed, once.
 	success(t, w.do(notIdempotent(call(runID(5), "note-1", "note.append", `{"line":"first"}`))))
