@@ -4,21 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
-	planv1 "github.com/cairnrun/cairn/proto/cairn/plan/v1"
 )
-
-// echoTools is a registry with a tool that takes and gives anything, and one that is particular.
-func echoTools() map[string]*planv1.ToolDefinition {
-	return map[string]*planv1.ToolDefinition{
-		"echo": {Name: "echo", InputSchema: text(`{"type":"object"}`), OutputSchema: text(`{"type":"object"}`), Idempotent: true},
-		"stock.check": {Name: "stock.check", Idempotent: true,
-			InputSchema:  text(`{"type":"object","properties":{"sku":{"type":"string"},"city":{"type":"string"},"count":{"type":"integer","minimum":1}},"required":["sku"],"additionalProperties":false}`),
-			OutputSchema: text(`{"type":"object","properties":{"stock":{"type":"integer"},"price":{"type":"number"},"sku":{"type":"string"}},"required":["stock"],"additionalProperties":false}`)},
-		"pay": {Name: "pay", Permission: "payments", Risk: planv1.Risk_RISK_HIGH,
-			InputSchema: text(`{"type":"object","properties":{"amount":{"type":"number"},"order":{"type":"string"}},"required":["amount"],"additionalProperties":false}`)},
-	}
-}
 
 const fiveSteps = `{"goal":"order a phone","assumptions":["the 256G model is in stock"],"steps":[
  {"id":"parse","tool":"echo","arguments":{"sku":"p-256","count":1}},

@@ -162,7 +162,7 @@ func newExpression(text string, limits Limits) (e *expression) {
 func invalidAt(issues *cel.Issues, message string) *ExpressionError {
 	err := &ExpressionError{Code: codeExpressionInvalid, Message: message}
 	if all := issues.Errors(); len(all) > 0 && all[0].Location != nil && all[0].Location.Line() > 0 {
-		err.Line, err.Column = all[0].Location.Line(), all[0].Location.Column()+1
+		err.Line, err.Column = all[0].Location.Line(), max(1, all[0].Location.Column()+1)
 		err.Message = fmt.Sprintf("%s (line %d, column %d)", message, err.Line, err.Column)
 	}
 	return err

@@ -54,7 +54,7 @@ func Apply(base *planv1.Plan, patch *planv1.Patch, view View, env Environment) (
 	v := newValidator(next, env)
 	v.fs = fs
 	v.pointer = func(i int) string { return places[i] }
-	v.judged = func(id string) bool { return view.of(id) != Finished || !b.kept[id] }
+	v.judged = func(id string) bool { return view.of(id) == Open || !b.kept[id] }
 	normal := v.run()
 	if fs.failed() {
 		return nil, fs.done()

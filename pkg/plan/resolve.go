@@ -200,8 +200,10 @@ func (r *resolver) reference(ref Reference, at *pointerPart) error {
 			if len(r.out)+len(text) > r.limits.MaxResolvedBytes {
 				return &TooLargeError{Limit: "max_resolved_bytes", Maximum: r.limits.MaxResolvedBytes, Pointer: at.String()}
 			}
-			r.out = append(r.out, Canonical(&planv1.JsonText{Text: text})...)
-			return r.bounded(at)
+			if v, problems := parseJSON(text, lenient(len(text))); len(problems) == 0 {
+				r.out = v.AppendCanonical(r.out)
+				return r.bounded(at)
+			}
 		}
 		reason = ReasonNoPath
 	}

@@ -46,7 +46,7 @@ type validator struct {
 	index  map[string]int
 	// producers are the steps by the artifact names that they produce.
 	producers map[string]int
-	// judged tells whether a step is judged by what there is now: finished steps are not. Nil: all are.
+	// judged tells whether a step is judged by what there is now: started steps are not. Nil: all are.
 	judged func(id string) bool
 	// pointer says where a step stands in the document, for findings.
 	pointer func(i int) string
@@ -62,7 +62,7 @@ type stepCheck struct {
 	step *planv1.Step
 	// owned tells that step is a copy that may be changed.
 	owned bool
-	// done steps are not judged again: what they used may be gone.
+	// done steps have started and are not judged again: what they used may be gone.
 	done       bool
 	action     actionCheck
 	compensate actionCheck
