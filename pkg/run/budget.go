@@ -44,7 +44,7 @@ func (x *decider) boundary(d *data) (e *runv1.Event, done bool) {
 		err := fault(codeHistoryLimit, "the run's history has reached max_events")
 		return x.fail(d, d.revision, "max_events", values().int("value", d.revision).int("maximum", d.limits.maxEvents),
 			withDetails(err, values().str("limit", "max_events").int("value", d.revision).int("maximum", d.limits.maxEvents).raw("results", d.resultsSoFar()).json())), true
-	case ready && d.steps.sum().flags&wantsLook == 0 && d.held() == "" && int64(d.actions.len()) >= d.limits.maxSteps && d.freeSlots() > 0:
+	case ready && d.steps.sum().flags&wantsLook == 0 && d.held() == "" && int64(d.actions.len()) >= d.limits.maxSteps:
 		if d.actions.sum().open > 0 {
 			return nil, true
 		}

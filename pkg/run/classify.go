@@ -45,6 +45,18 @@ func Codes() []CodeRule {
 		{codeConditionFailed, planFault, false, false, "a condition cannot be evaluated"},
 		{codeUnsupported, planFault, false, false, "the step asks for what this version cannot do"},
 		{codeAcceptanceFailed, planFault, false, false, "all steps are done, and an acceptance check is not true"},
+		{codeDependencyFailed, planFault, false, false, "a step that must run cannot, since what it depends on failed"},
+		{findingUnparseable, planFault, false, false, "the planner's answers could not be read as plans"},
+		{findingTruncated, planFault, false, false, "the planner's answers were cut off"},
+		{codePlanRejected, planFault, false, false, "the plan was refused, as often as may be"},
+		{codePatchRejected, planFault, false, false, "the patch was refused, as often as may be"},
+		{codePlanningFailed, planFault, false, false, "the planner gave up and did not say why"},
+		{codeReplanLimit, planFault, false, false, "the run was replanned as often as may be"},
+		{codeOscillation, planFault, false, false, "the replanner comes back to what failed before"},
+		{codeNoProgress, planFault, false, false, "the replanner changes nothing"},
+		{codeHistoryLimit, planFault, false, false, "the run's history is full"},
+		{codeModeUnavailable, planFault, false, false, "this version has no such mode"},
+		{codeStuck, planFault, false, false, "steps are open and nothing can bring them on: a mistake of the core"},
 	}
 }
 
@@ -88,6 +100,7 @@ const (
 	refusedInvalidAnswer  = "invalid_answer"
 	refusedInvalidReport  = "invalid_report"
 	refusedNotNow         = "not_now"
+	refusedTooMany        = "too_many"
 )
 
 // Reasons of skipped steps.

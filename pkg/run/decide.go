@@ -109,12 +109,12 @@ func (x *decider) next() *runv1.Event {
 	if p, ok := d.first(wantsJudging); ok {
 		return x.judge(d, p)
 	}
+	if i := d.steps.first(wantsUndo); i >= 0 {
+		return x.compensate(d, d.steps.at(i).st)
+	}
 	if i := d.steps.first(isFatal); i >= 0 {
 		st := d.steps.at(i).st
 		return x.fail(d, st.GetRevision(), "step_failed", values().str("step", st.GetStepId()).str("policy", "fail"), st.GetError())
-	}
-	if i := d.steps.first(wantsUndo); i >= 0 {
-		return x.compensate(d, d.steps.at(i).st)
 	}
 	if e, done := x.replanning(d); done {
 		return e
@@ -129,10 +129,7 @@ func (x *decider) next() *runv1.Event {
 		return e
 	}
 	if d.held() == "" && x.mode.Next(view{d: d}).Kind == mode.Execute {
-		if i := d.steps.first(wantsLook); i >= 0 {
-			return x.look(d, i)
-		}
-		if e := x.slot(d); e != nil {
+		if e := x.start(d); e != nil {
 			return e
 		}
 	}

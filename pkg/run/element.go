@@ -229,14 +229,13 @@ func (e *actionElem) withState(st *runv1.ActionState) *actionElem {
 	return c
 }
 
-// actionDue is when an action under way is given up: a margin after its deadline, since the router says so first; and a
-// grace later where a revocation has no final answer.
+// actionDue is when an action under way is given up: a margin after its deadline, since the router says so first; where it
+// is revoked, a grace after that and after the revocation.
 func actionDue(st *runv1.ActionState) time.Time {
-	due := timeOf(st.GetNotAfter()).Add(ActionMargin)
 	if st.GetStatus() == runv1.ActionStatus_ACTION_STATUS_REVOKING {
-		due = due.Add(ActionGrace)
+		return timeOf(st.GetGraceDue())
 	}
-	return due
+	return timeOf(st.GetNotAfter()).Add(ActionMargin)
 }
 
 // planningElem is a request for a plan or a patch.
@@ -337,7 +336,7 @@ func copyAction(a *runv1.ActionState) *runv1.ActionState {
 		Arguments: a.Arguments, IdempotencyKey: a.IdempotencyKey, RequestedAt: a.RequestedAt, NotAfter: a.NotAfter,
 		Idempotent: a.Idempotent, Artifacts: a.Artifacts, ObservationDigest: a.ObservationDigest, Error: a.Error, Late: a.Late,
 		Generation: a.Generation, RequestedRevision: a.RequestedRevision, ObservedRevision: a.ObservedRevision,
-		Observation: a.Observation, Previous: a.Previous, Started: a.Started,
+		Observation: a.Observation, Previous: a.Previous, Started: a.Started, GraceDue: a.GraceDue,
 	}
 }
 

@@ -48,6 +48,7 @@ func (d *data) apply(e *runv1.Event) {
 		d.applyPatched(e, b.PlanPatched)
 	case *runv1.Event_PatchRejected:
 		r := b.PatchRejected
+		d.rememberPatch(e, r.GetRequestId())
 		d.closeRequest(e, r.GetRequestId(), func(q *runv1.PlanningRequest) {
 			q.Outcome = runv1.PlanningOutcome_PLANNING_OUTCOME_REJECTED
 			q.OutcomeFindings, q.OutcomeText = r.GetFindings(), r.GetText()
@@ -75,6 +76,8 @@ func (d *data) apply(e *runv1.Event) {
 	case *runv1.Event_ActionRevocationRequested:
 		d.withAction(b.ActionRevocationRequested.GetActionId(), func(a *runv1.ActionState) {
 			a.Status = runv1.ActionStatus_ACTION_STATUS_REVOKING
+			from := laterOf(timeOf(a.GetNotAfter()).Add(ActionMargin), timeOf(e.GetTime()))
+			a.GraceDue = timestamppb.New(from.Add(ActionGrace))
 		})
 	case *runv1.Event_ObservationRecorded:
 		d.applyObservation(e, b.ObservationRecorded)
@@ -211,10 +214,13 @@ func unsuccessful(s runv1.StepStatus) bool {
 	return stepTerminal(s) && s != runv1.StepStatus_STEP_STATUS_SUCCEEDED
 }
 
-// withStep changes a step's state. An item that has not begun begins.
+// withStep changes a step's state. An item or compensation that has not begun begins.
 func (d *data) withStep(e *runv1.Event, id string, change func(*runv1.StepState)) {
 	d.running(d.revision)
 	p := d.find(id)
+	if p.kind == 0 && d.beginUndo(id) {
+		p = d.find(id)
+	}
 	if p.kind == 0 {
 		return
 	}
@@ -246,7 +252,6 @@ func (d *data) withAction(id string, change func(*runv1.ActionState)) {
 	d.touch(d.find(st.GetStepId()))
 }
 
-// openItem says whether an item that has not begun would be the next one.
 func (d *data) applyStarted(e *runv1.Event, b *runv1.StepStarted) {
 	d.withStep(e, b.GetStepId(), func(st *runv1.StepState) {
 		if st.GetStartedAt() == nil {
@@ -280,12 +285,12 @@ func (d *data) applyExpanded(e *runv1.Event, b *runv1.StepExpanded) {
 	el := *old
 	var items []*stepElem
 	el.items.each(0, func(i int, item *stepElem) bool {
-		if i >= len(st.GetItems()) {
-			return false
-		}
 		s := copyStep(item.st)
-		same := i < len(before) && before[i].GetText() == st.GetItems()[i].GetText()
-		if s.GetStatus() != runv1.StepStatus_STEP_STATUS_SUCCEEDED || !same {
+		switch {
+		case i >= len(st.GetItems()):
+			d.reset(s)
+			s.Status = runv1.StepStatus_STEP_STATUS_REMOVED
+		case s.GetStatus() != runv1.StepStatus_STEP_STATUS_SUCCEEDED || i >= len(before) || before[i].GetText() != st.GetItems()[i].GetText():
 			d.reset(s)
 		}
 		c := item.withState(s)
@@ -324,15 +329,8 @@ func outcomeKnown(a *runv1.ActionState) bool {
 
 func (d *data) applyRequested(e *runv1.Event, b *runv1.ActionRequested) {
 	var previous int32
-	p := d.find(b.GetStepId())
-	if p.kind == 0 {
-		if !d.beginUndo(b.GetStepId()) {
-			return
-		}
-		p = d.find(b.GetStepId())
-	}
-	if old := d.at(p); old != nil {
-		previous = old.st.GetAction()
+	if el := d.at(d.find(b.GetStepId())); el != nil {
+		previous = el.st.GetAction()
 	}
 	a := &runv1.ActionState{
 		ActionId: b.GetActionId(), StepId: b.GetStepId(), Attempt: b.GetAttempt(), Status: runv1.ActionStatus_ACTION_STATUS_REQUESTED,

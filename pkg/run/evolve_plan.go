@@ -2,6 +2,7 @@ package run
 
 import (
 	"slices"
+	"strconv"
 
 	planv1 "github.com/cairnrun/cairn/proto/cairn/plan/v1"
 	runv1 "github.com/cairnrun/cairn/proto/cairn/run/v1"
@@ -86,7 +87,8 @@ func (d *data) applyPatched(e *runv1.Event, b *runv1.PlanPatched) {
 	if r, _ := d.requestOf(b.GetRequestId()); r != nil && r.GetOpen() {
 		asked = r
 	}
-	before := d.fingerprint(d.plan, nil)
+	d.rememberPatch(e, b.GetRequestId())
+	before := d.fingerprint(d.plan)
 	d.closeRequest(e, b.GetRequestId(), accepted)
 	old, oldSteps := d.layout, d.steps
 	changed := map[string]bool{}
@@ -146,7 +148,7 @@ func (d *data) applyPatched(e *runv1.Event, b *runv1.PlanPatched) {
 	if asked != nil {
 		d.remember(before, d.plan.GetVersion()-1)
 		d.fingerprints = append(slices.Clip(d.fingerprints),
-			&runv1.PlanFingerprint{Digest: d.fingerprint(d.plan, nil), Version: d.plan.GetVersion()})
+			&runv1.PlanFingerprint{Digest: d.fingerprint(d.plan), Version: d.plan.GetVersion()})
 	}
 }
 
@@ -156,6 +158,13 @@ func (d *data) remember(digest string, version int32) {
 		return
 	}
 	d.fingerprints = append(slices.Clip(d.fingerprints), &runv1.PlanFingerprint{Digest: digest, Version: version})
+}
+
+// rememberPatch notes a patch that a person sent.
+func (d *data) rememberPatch(e *runv1.Event, request string) {
+	if digest := e.GetCause().GetReportDigest(); request == "" && digest != "" {
+		d.patches = append(slices.Clip(d.patches), &runv1.RefusedReport{Digest: digest, Revision: d.revision})
+	}
 }
 
 // renewed makes an updated step pending again. Items that succeeded stay until the new list says otherwise.
@@ -170,7 +179,7 @@ func (d *data) renewed(el *stepElem) *stepElem {
 // the added at the end.
 func merge(base *planv1.Plan, patch *planv1.Patch) *planv1.Plan {
 	next := &planv1.Plan{
-		Id: base.GetId(), Version: base.GetVersion() + 1, Goal: base.GetGoal(), Assumptions: base.GetAssumptions(),
+		Id: "p" + strconv.Itoa(int(base.GetVersion())+1), Version: base.GetVersion() + 1, Goal: base.GetGoal(), Assumptions: base.GetAssumptions(),
 		Constraints: base.GetConstraints(), Acceptance: base.GetAcceptance(), CreatedBy: base.GetCreatedBy(),
 		ParentVersion: base.GetVersion(),
 	}
@@ -203,13 +212,13 @@ func merge(base *planv1.Plan, patch *planv1.Patch) *planv1.Plan {
 }
 
 // fingerprint names a strategy: what is still to be done, whatever its steps are called, and how much is known. Two
-// plans with the same fingerprint would do the same again. statusOf may stand in for the states of another plan.
-func (d *data) fingerprint(p *planv1.Plan, changed map[string]bool) string {
+// plans with the same fingerprint would do the same again.
+func (d *data) fingerprint(p *planv1.Plan) string {
 	var todo [][32]byte
 	succeeded := 0
 	for _, s := range p.GetSteps() {
 		status := runv1.StepStatus_STEP_STATUS_PENDING
-		if i, ok := d.indexOf(s.GetId()); ok && !changed[s.GetId()] {
+		if i, ok := d.indexOf(s.GetId()); ok {
 			status = d.steps.at(i).st.GetStatus()
 		}
 		if status == runv1.StepStatus_STEP_STATUS_SUCCEEDED {

@@ -244,6 +244,10 @@ func (s State) Hash() [32]byte {
 	for _, r := range d.refused {
 		w.str(r.GetDigest())
 	}
+	w.uint(uint64(len(d.patches)))
+	for _, r := range d.patches {
+		w.str(r.GetDigest())
+	}
 	w.uint(uint64(len(d.fingerprints)))
 	for _, f := range d.fingerprints {
 		w.str(f.GetDigest())

@@ -37,7 +37,11 @@ func (x *decider) judge(d *data, p place) *runv1.Event {
 		return x.judgeResult(d, p, st, step, a, cause)
 	case runv1.ActionStatus_ACTION_STATUS_TIMED_OUT:
 		if !a.GetIdempotent() {
-			return x.revoke(a, cause, codeTimeout)
+			code := a.GetError().GetCode()
+			if code == "" {
+				code = codeTimeout
+			}
+			return x.revoke(a, cause, code)
 		}
 		return x.retryOrFail(d, p, st, step, cause, fault(codeTimeout, "no answer before the deadline"))
 	case runv1.ActionStatus_ACTION_STATUS_REVOKED:
@@ -88,7 +92,11 @@ func (x *decider) unexpected(d *data, p place, expect *planv1.Expect, result *ru
 	if expect.GetSchema() != nil && !artifact {
 		for _, f := range plan.ValidateSchema(expect.GetSchema(), text) {
 			if f.GetSeverity() == planv1.Severity_SEVERITY_ERROR {
-				e := fault(codeSchemaMismatch, "the result does not fit at %q: %s", f.GetPointer(), f.GetMessage())
+				where := ""
+				if f.GetPointer() != "" {
+					where = " at " + f.GetPointer()
+				}
+				e := fault(codeSchemaMismatch, "the result does not fit%s: it %s", where, f.GetMessage())
 				return withDetails(e, values().str("pointer", f.GetPointer()).str("problem", f.GetMessage()).json()), nil
 			}
 		}
@@ -135,7 +143,7 @@ func (x *decider) retryOrFail(d *data, p place, st *runv1.StepState, step *planv
 	if e := x.retry(d, st, step, cause, err); e != nil {
 		return e
 	}
-	return x.failStep(d, p, step, cause, "attempts_used_up", err, nil)
+	return x.failStep(d, p, step, cause, "failure", err, nil)
 }
 
 // retry is another attempt, nil where none is due: where a retry is left and the code is among retry.on, or, without

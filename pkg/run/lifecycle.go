@@ -66,7 +66,7 @@ func (x *decider) finalize(d *data) (e *runv1.Event, done bool) {
 	case mode.Complete:
 		answer := d.makeAnswer()
 		b := &runv1.RunCompleted{Answer: answer.GetInline(), AnswerArtifact: answer.GetArtifact()}
-		return x.event(cause, "complete", values().int("steps", int64(d.steps.len())).int("acceptance", int64(len(d.plan.GetAcceptance()))),
+		return x.event(cause, "complete", values().int("steps", int64(len(d.plan.GetSteps()))).int("acceptance", int64(len(d.plan.GetAcceptance()))),
 			&runv1.Event{Body: &runv1.Event_RunCompleted{RunCompleted: b}}), true
 	case mode.Replan:
 		return x.requestReplan(d, cause, &runv1.ReplanRequested{Scope: dec.Scope, Error: dec.Error, Attempt: 1}), true
@@ -148,9 +148,7 @@ func (x *decider) compensate(d *data, failed *runv1.StepState) *runv1.Event {
 		return nil
 	}
 	if st, step := d.nextUndo(); st != nil {
-		if e := x.beginUndo(d, st, step, failed.GetRevision()); e != nil {
-			return e
-		}
+		return x.beginUndo(d, st, step, failed.GetRevision())
 	}
 	var undone, not []string
 	d.undo.each(0, func(_ int, el *stepElem) bool {
@@ -209,10 +207,15 @@ func (x *decider) beginUndo(d *data, st *runv1.StepState, step *planv1.Step, cau
 	if p := d.find(st.GetStepId()); p.kind == placeItem {
 		sc = d.scopeOf(p)
 	}
+	failed := func(e *runv1.Error) *runv1.Event {
+		return x.event(cause, "compensate", nil, &runv1.Event{Body: &runv1.Event_StepFailed{StepFailed: &runv1.StepFailed{StepId: undo.GetStepId(), Error: e}}})
+	}
+	if tool := plan.ToolName(step.GetCompensate()); d.layout.tools[tool] == nil {
+		return failed(fault("unknown_tool", "the plan came without a definition of the tool %s", tool))
+	}
 	resolved, err := plan.Resolve(step.GetCompensate().GetArguments(), sc.lookup)
 	if err != nil {
-		return x.event(cause, "compensate", nil, &runv1.Event{Body: &runv1.Event_StepFailed{StepFailed: &runv1.StepFailed{
-			StepId: undo.GetStepId(), Error: fault(codeRefUnavailable, "%s", err.Error())}}})
+		return failed(fault(codeRefUnavailable, "%s", err.Error()))
 	}
 	return x.request(d, place{kind: placeUndo, step: -1}, step, undo, cause, sc, resolved)
 }

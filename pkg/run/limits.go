@@ -32,6 +32,8 @@ const (
 	MaxItems = 20_000
 	// MaxRefusals bounds the refused reports of a run that are recorded.
 	MaxRefusals = 100
+	// MaxPatches bounds the patches that persons send to a run.
+	MaxPatches = 1000
 	// MaxRejectedText bounds a refused proposal's text in the log.
 	MaxRejectedText = 64 << 10
 	// CommitEvents and CommitBytes end a commit: what follows goes into the next one.

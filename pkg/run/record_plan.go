@@ -1,6 +1,7 @@
 package run
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/cairnrun/cairn/pkg/plan"
@@ -148,6 +149,10 @@ func (d *data) weighPatch(b *runv1.PatchProposed, digest string) verdict {
 		if _, v, open := d.openRequest(id, digest, true); !open {
 			return v
 		}
+	} else if d.sentBefore(digest) {
+		return repeat()
+	} else if len(d.patches) >= MaxPatches {
+		return refuse(refusedTooMany, "persons have sent as many patches as a run takes").quietly()
 	} else if d.plan == nil || d.status == runv1.RunStatus_RUN_STATUS_CANCELLING {
 		return refuse(refusedNotNow, "the run has no plan to patch now")
 	}
@@ -163,7 +168,10 @@ func (d *data) weighPatch(b *runv1.PatchProposed, digest string) verdict {
 	}
 	env := d.environment(b.GetTools())
 	next, findings := plan.Apply(d.plan, b.GetPatch(), d.progress, env)
-	all := mergeFindings(b.GetFindings(), findings)
+	all := slices.DeleteFunc(mergeFindings(b.GetFindings(), findings), func(f *planv1.Finding) bool {
+		// Whether it is empty is judged below, by what it touches: the same step again is a second try.
+		return f.GetCode() == findingEmptyPatch && f.GetSeverity() != planv1.Severity_SEVERITY_ERROR
+	})
 	if plan.HasErrors(findings) || next == nil {
 		return rejected(all)
 	}
@@ -215,6 +223,11 @@ func (d *data) normalPatch(raw *planv1.Patch, next *planv1.Plan) *planv1.Patch {
 		}
 	}
 	return p
+}
+
+// sentBefore says whether a person has sent exactly this patch.
+func (d *data) sentBefore(digest string) bool {
+	return slices.ContainsFunc(d.patches, func(r *runv1.RefusedReport) bool { return r.GetDigest() == digest })
 }
 
 func emptyPatch(p *planv1.Patch) bool {

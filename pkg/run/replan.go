@@ -124,12 +124,13 @@ func (x *decider) replanning(d *data) (e *runv1.Event, done bool) {
 		if r.GetOpen() {
 			return nil, false
 		}
-		switch r.GetOutcome() {
-		case runv1.PlanningOutcome_PLANNING_OUTCOME_REJECTED:
+		switch {
+		case d.moot(r):
+		case r.GetOutcome() == runv1.PlanningOutcome_PLANNING_OUTCOME_REJECTED:
 			return x.patchRefused(d, r), true
-		case runv1.PlanningOutcome_PLANNING_OUTCOME_GIVEN_UP:
+		case r.GetOutcome() == runv1.PlanningOutcome_PLANNING_OUTCOME_GIVEN_UP:
 			return x.fail(d, r.GetOutcomeRevision(), "planning_failed", values().str("request", r.GetRequestId()), planningError(r)), true
-		case runv1.PlanningOutcome_PLANNING_OUTCOME_DECLINED:
+		case r.GetOutcome() == runv1.PlanningOutcome_PLANNING_OUTCOME_DECLINED:
 			return x.declined(d, r)
 		}
 		if !x.mode.CanResume(view{d: d}) {
@@ -147,6 +148,15 @@ func (x *decider) replanning(d *data) (e *runv1.Event, done bool) {
 	}
 	return x.requestReplan(d, st.GetRevision(), &runv1.ReplanRequested{
 		Scope: scope, StepId: st.GetStepId(), Error: st.GetError(), FalsifiedAssumptions: st.GetFalsifiedAssumptions(), Attempt: 1}), true
+}
+
+// moot says whether the failure that a request was made for is dealt with otherwise: by a person's patch.
+func (d *data) moot(r *runv1.PlanningRequest) bool {
+	if r.GetStepId() == "" {
+		return false
+	}
+	el := d.at(d.find(r.GetStepId()))
+	return el == nil || el.st.GetStatus() != runv1.StepStatus_STEP_STATUS_REPLANNING
 }
 
 // requestReplan asks for a patch, or fails the run where it has replanned often enough.
@@ -170,7 +180,9 @@ func triggerDetails(step string, err *runv1.Error) *object {
 func (x *decider) patchRefused(d *data, r *runv1.PlanningRequest) *runv1.Event {
 	vals := values().str("request", r.GetRequestId()).int("attempt", int64(r.GetAttempt()))
 	has := func(code string) bool {
-		return slices.ContainsFunc(r.GetOutcomeFindings(), func(f *planv1.Finding) bool { return f.GetCode() == code })
+		return slices.ContainsFunc(r.GetOutcomeFindings(), func(f *planv1.Finding) bool {
+			return f.GetCode() == code && f.GetSeverity() == planv1.Severity_SEVERITY_ERROR
+		})
 	}
 	switch {
 	case has(findingEmptyPatch):

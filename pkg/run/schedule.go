@@ -17,7 +17,7 @@ func (d *data) held() string {
 		switch {
 		case last.st.GetOpen() && last.st.GetScope() == runv1.ReplanScope_REPLAN_SCOPE_REMAINING:
 			return "replan"
-		case last.st.GetOutcome() == runv1.PlanningOutcome_PLANNING_OUTCOME_DECLINED:
+		case last.st.GetOutcome() == runv1.PlanningOutcome_PLANNING_OUTCOME_DECLINED && !d.moot(last.st):
 			return "answer"
 		}
 	}
@@ -28,6 +28,22 @@ func (d *data) held() string {
 		return "max_events"
 	}
 	return ""
+}
+
+// start begins the next step in plan order: with a free slot the first that can begin, without one the first that
+// needs none, or of which it is not known yet whether it runs at all.
+func (x *decider) start(d *data) *runv1.Event {
+	look, slot := d.steps.first(wantsLook), -1
+	if d.freeSlots() > 0 {
+		slot = d.steps.first(wantsSlot)
+	}
+	switch {
+	case look >= 0 && (slot < 0 || look < slot):
+		return x.look(d, look)
+	case slot >= 0:
+		return x.slot(d, slot)
+	}
+	return nil
 }
 
 // look decides on a step whose dependencies are terminal and that is not a plain action: conditions first, then
@@ -55,12 +71,8 @@ func (x *decider) look(d *data, i int) *runv1.Event {
 	return x.begin(d, p, step, cause)
 }
 
-// slot starts the first step or item that waits for a free slot.
-func (x *decider) slot(d *data) *runv1.Event {
-	i := d.steps.first(wantsSlot)
-	if i < 0 || d.freeSlots() <= 0 {
-		return nil
-	}
+// slot starts a step that waited for a free slot, or its next item.
+func (x *decider) slot(d *data, i int) *runv1.Event {
 	el := d.steps.at(i)
 	p := place{kind: placeStep, step: i}
 	var cause int64
@@ -107,7 +119,7 @@ func (x *decider) begin(d *data, p place, step *planv1.Step, cause int64) *runv1
 	if step.GetConfirm() && !st.GetApproved() && p.kind != placeUndo {
 		return x.askApproval(d, st, step, cause, resolved)
 	}
-	if d.freeSlots() <= 0 {
+	if d.freeSlots() <= 0 && p.kind != placeUndo {
 		return x.event(cause, "condition", values().str("when", step.GetWhen()).bool("value", true).int("max_parallel", int64(d.limits.maxParallel)),
 			&runv1.Event{Body: &runv1.Event_StepStarted{StepStarted: &runv1.StepStarted{StepId: st.GetStepId(), WaitsForSlot: true}}})
 	}
@@ -157,7 +169,7 @@ func (x *decider) request(d *data, p place, step *planv1.Step, st *runv1.StepSta
 	switch {
 	case p.kind == placeUndo:
 		rule = "compensate"
-	case attempt > 1:
+	case attempt > st.GetAttemptsBefore()+1:
 		rule = "retry"
 	case step.GetWhen() != "":
 		vals.str("when", step.GetWhen())

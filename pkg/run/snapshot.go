@@ -20,7 +20,7 @@ func (s State) Snapshot() *runv1.RunState {
 		WarnedLimits: d.warned, InlineBytes: d.inlineBytes, QuarantineReason: d.quarantine, Fingerprints: d.fingerprints,
 		Trace: d.trace, Retries: d.retries, PlanRevision: d.planRevision, PlanDigest: d.planDigest,
 		CancelRevision: d.cancelRevision, CancelGraceOver: d.cancelGraceOver, DeadlineRevision: d.deadlineRevision,
-		BaseRevision: d.baseRevision,
+		BaseRevision: d.baseRevision, PatchReports: d.patches,
 	}
 	m.Steps = make([]*runv1.StepState, 0, d.steps.len())
 	var items []*runv1.StepState
@@ -84,6 +84,7 @@ func Restore(m *runv1.RunState) (State, error) {
 		quarantine: m.GetQuarantineReason(), fingerprints: m.GetFingerprints(), trace: m.GetTrace(), retries: m.GetRetries(),
 		planRevision: m.GetPlanRevision(), planDigest: m.GetPlanDigest(), cancelRevision: m.GetCancelRevision(),
 		cancelGraceOver: m.GetCancelGraceOver(), deadlineRevision: m.GetDeadlineRevision(), baseRevision: m.GetBaseRevision(),
+		patches: m.GetPatchReports(),
 	}
 	if d.revision == 0 {
 		return State{d: d}, nil

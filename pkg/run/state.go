@@ -66,6 +66,8 @@ type data struct {
 	inlineBytes     int64
 	quarantine      string
 	fingerprints    []*runv1.PlanFingerprint
+	// patches are those that persons sent.
+	patches []*runv1.RefusedReport
 }
 
 // layout is what follows from a plan version alone.
@@ -185,8 +187,13 @@ func (d *data) moves() bool {
 	return f&(wantsJudging|wantsLook) != 0 || f&wantsSlot != 0 && d.freeSlots() > 0 && d.held() == ""
 }
 
-// freeSlots is how many more actions may be under way.
-func (d *data) freeSlots() int { return d.limits.maxParallel - int(d.actions.sum().open) }
+// freeSlots is how many more actions may be under way now.
+func (d *data) freeSlots() int {
+	if int64(d.actions.len()) >= d.limits.maxSteps {
+		return 0
+	}
+	return d.limits.maxParallel - int(d.actions.sum().open)
+}
 
 // openPlanning is the request that the planner owes an answer to; there is at most one.
 func (d *data) openPlanning() *planningElem {

@@ -1360,8 +1360,10 @@ type RunState struct {
 	CancelGraceOver bool `protobuf:"varint,35,opt,name=cancel_grace_over,json=cancelGraceOver,proto3" json:"cancel_grace_over,omitempty"`
 	// The revision at which the run's time was up; 0: it is not.
 	DeadlineRevision int64 `protobuf:"varint,36,opt,name=deadline_revision,json=deadlineRevision,proto3" json:"deadline_revision,omitempty"`
-	// The revision of the newest change of the run as a whole: submission, warning, quarantine.
-	BaseRevision  int64 `protobuf:"varint,37,opt,name=base_revision,json=baseRevision,proto3" json:"base_revision,omitempty"`
+	// The revision of the newest change of the run as a whole: submission, quarantine.
+	BaseRevision int64 `protobuf:"varint,37,opt,name=base_revision,json=baseRevision,proto3" json:"base_revision,omitempty"`
+	// Patches that persons sent, accepted or not: the same one again is a repeat.
+	PatchReports  []*RefusedReport `protobuf:"bytes,38,rep,name=patch_reports,json=patchReports,proto3" json:"patch_reports,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1655,6 +1657,13 @@ func (x *RunState) GetBaseRevision() int64 {
 	return 0
 }
 
+func (x *RunState) GetPatchReports() []*RefusedReport {
+	if x != nil {
+		return x.PatchReports
+	}
+	return nil
+}
+
 // TraceContext is W3C trace context.
 type TraceContext struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1760,6 +1769,7 @@ func (x *PlanFingerprint) GetVersion() int32 {
 	return 0
 }
 
+// RefusedReport is a report that was dealt with, by its digest, and the revision of the event that did.
 type RefusedReport struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Digest        string                 `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
@@ -2089,7 +2099,9 @@ type ActionState struct {
 	// Index in RunState.actions of the step's attempt before, plus 1; 0: none.
 	Previous int32 `protobuf:"varint,20,opt,name=previous,proto3" json:"previous,omitempty"`
 	// A revocation was answered: the start is claimed.
-	Started       bool `protobuf:"varint,21,opt,name=started,proto3" json:"started,omitempty"`
+	Started bool `protobuf:"varint,21,opt,name=started,proto3" json:"started,omitempty"`
+	// When an action that is revoked, and of which nothing is heard, counts as unknown.
+	GraceDue      *timestamppb.Timestamp `protobuf:"bytes,22,opt,name=grace_due,json=graceDue,proto3" json:"grace_due,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2269,6 +2281,13 @@ func (x *ActionState) GetStarted() bool {
 		return x.Started
 	}
 	return false
+}
+
+func (x *ActionState) GetGraceDue() *timestamppb.Timestamp {
+	if x != nil {
+		return x.GraceDue
+	}
+	return nil
 }
 
 type PlanningRequest struct {
@@ -2677,7 +2696,7 @@ const file_cairn_run_v1_state_proto_rawDesc = "" +
 	"\x05Usage\x12!\n" +
 	"\finput_tokens\x18\x01 \x01(\x03R\vinputTokens\x12#\n" +
 	"\routput_tokens\x18\x02 \x01(\x03R\foutputTokens\x12\x14\n" +
-	"\x05model\x18\x03 \x01(\tR\x05model\"\x93\r\n" +
+	"\x05model\x18\x03 \x01(\tR\x05model\"\xd5\r\n" +
 	"\bRunState\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x1a\n" +
@@ -2720,7 +2739,8 @@ const file_cairn_run_v1_state_proto_rawDesc = "" +
 	"\x0fcancel_revision\x18\" \x01(\x03R\x0ecancelRevision\x12*\n" +
 	"\x11cancel_grace_over\x18# \x01(\bR\x0fcancelGraceOver\x12+\n" +
 	"\x11deadline_revision\x18$ \x01(\x03R\x10deadlineRevision\x12#\n" +
-	"\rbase_revision\x18% \x01(\x03R\fbaseRevision\"P\n" +
+	"\rbase_revision\x18% \x01(\x03R\fbaseRevision\x12@\n" +
+	"\rpatch_reports\x18& \x03(\v2\x1b.cairn.run.v1.RefusedReportR\fpatchReports\"P\n" +
 	"\fTraceContext\x12 \n" +
 	"\vtraceparent\x18\x01 \x01(\tR\vtraceparent\x12\x1e\n" +
 	"\n" +
@@ -2764,7 +2784,7 @@ const file_cairn_run_v1_state_proto_rawDesc = "" +
 	"\apartial\x18\x16 \x01(\bR\apartial\x123\n" +
 	"\x15falsified_assumptions\x18\x17 \x03(\tR\x14falsifiedAssumptions\x12!\n" +
 	"\fdue_absolute\x18\x18 \x01(\bR\vdueAbsolute\x122\n" +
-	"\x15ready_by_dependencies\x18\x19 \x01(\bR\x13readyByDependencies\"\xd6\x06\n" +
+	"\x15ready_by_dependencies\x18\x19 \x01(\bR\x13readyByDependencies\"\x8f\a\n" +
 	"\vActionState\x12\x1b\n" +
 	"\taction_id\x18\x01 \x01(\tR\bactionId\x12\x17\n" +
 	"\astep_id\x18\x02 \x01(\tR\x06stepId\x12\x18\n" +
@@ -2791,7 +2811,8 @@ const file_cairn_run_v1_state_proto_rawDesc = "" +
 	"\x11observed_revision\x18\x12 \x01(\x03R\x10observedRevision\x12;\n" +
 	"\vobservation\x18\x13 \x01(\v2\x19.cairn.run.v1.ObservationR\vobservation\x12\x1a\n" +
 	"\bprevious\x18\x14 \x01(\x05R\bprevious\x12\x18\n" +
-	"\astarted\x18\x15 \x01(\bR\astarted\"\xe7\x06\n" +
+	"\astarted\x18\x15 \x01(\bR\astarted\x127\n" +
+	"\tgrace_due\x18\x16 \x01(\v2\x1a.google.protobuf.TimestampR\bgraceDue\"\xe7\x06\n" +
 	"\x0fPlanningRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x16\n" +
@@ -2991,38 +3012,40 @@ var file_cairn_run_v1_state_proto_depIdxs = []int32{
 	20, // 35: cairn.run.v1.RunState.fingerprints:type_name -> cairn.run.v1.PlanFingerprint
 	19, // 36: cairn.run.v1.RunState.trace:type_name -> cairn.run.v1.TraceContext
 	22, // 37: cairn.run.v1.RunState.compensations:type_name -> cairn.run.v1.StepState
-	2,  // 38: cairn.run.v1.StepState.status:type_name -> cairn.run.v1.StepStatus
-	14, // 39: cairn.run.v1.StepState.result:type_name -> cairn.run.v1.Value
-	12, // 40: cairn.run.v1.StepState.error:type_name -> cairn.run.v1.Error
-	28, // 41: cairn.run.v1.StepState.due:type_name -> google.protobuf.Timestamp
-	28, // 42: cairn.run.v1.StepState.started_at:type_name -> google.protobuf.Timestamp
-	28, // 43: cairn.run.v1.StepState.ended_at:type_name -> google.protobuf.Timestamp
-	26, // 44: cairn.run.v1.StepState.items:type_name -> cairn.plan.v1.JsonText
-	31, // 45: cairn.run.v1.StepState.policy:type_name -> cairn.plan.v1.FailurePolicy
-	3,  // 46: cairn.run.v1.ActionState.status:type_name -> cairn.run.v1.ActionStatus
-	26, // 47: cairn.run.v1.ActionState.arguments:type_name -> cairn.plan.v1.JsonText
-	28, // 48: cairn.run.v1.ActionState.requested_at:type_name -> google.protobuf.Timestamp
-	28, // 49: cairn.run.v1.ActionState.not_after:type_name -> google.protobuf.Timestamp
-	13, // 50: cairn.run.v1.ActionState.artifacts:type_name -> cairn.run.v1.ArtifactRef
-	12, // 51: cairn.run.v1.ActionState.error:type_name -> cairn.run.v1.Error
-	15, // 52: cairn.run.v1.ActionState.observation:type_name -> cairn.run.v1.Observation
-	6,  // 53: cairn.run.v1.PlanningRequest.scope:type_name -> cairn.run.v1.ReplanScope
-	12, // 54: cairn.run.v1.PlanningRequest.error:type_name -> cairn.run.v1.Error
-	32, // 55: cairn.run.v1.PlanningRequest.findings:type_name -> cairn.plan.v1.Finding
-	28, // 56: cairn.run.v1.PlanningRequest.due:type_name -> google.protobuf.Timestamp
-	7,  // 57: cairn.run.v1.PlanningRequest.outcome:type_name -> cairn.run.v1.PlanningOutcome
-	32, // 58: cairn.run.v1.PlanningRequest.outcome_findings:type_name -> cairn.plan.v1.Finding
-	12, // 59: cairn.run.v1.PlanningRequest.outcome_error:type_name -> cairn.run.v1.Error
-	26, // 60: cairn.run.v1.PlanningRequest.answer:type_name -> cairn.plan.v1.JsonText
-	26, // 61: cairn.run.v1.UserInputState.answer:type_name -> cairn.plan.v1.JsonText
-	28, // 62: cairn.run.v1.UserInputState.due:type_name -> google.protobuf.Timestamp
-	26, // 63: cairn.run.v1.UserInputState.schema:type_name -> cairn.plan.v1.JsonText
-	8,  // 64: cairn.run.v1.UserInputState.purpose:type_name -> cairn.run.v1.UserInputPurpose
-	65, // [65:65] is the sub-list for method output_type
-	65, // [65:65] is the sub-list for method input_type
-	65, // [65:65] is the sub-list for extension type_name
-	65, // [65:65] is the sub-list for extension extendee
-	0,  // [0:65] is the sub-list for field type_name
+	21, // 38: cairn.run.v1.RunState.patch_reports:type_name -> cairn.run.v1.RefusedReport
+	2,  // 39: cairn.run.v1.StepState.status:type_name -> cairn.run.v1.StepStatus
+	14, // 40: cairn.run.v1.StepState.result:type_name -> cairn.run.v1.Value
+	12, // 41: cairn.run.v1.StepState.error:type_name -> cairn.run.v1.Error
+	28, // 42: cairn.run.v1.StepState.due:type_name -> google.protobuf.Timestamp
+	28, // 43: cairn.run.v1.StepState.started_at:type_name -> google.protobuf.Timestamp
+	28, // 44: cairn.run.v1.StepState.ended_at:type_name -> google.protobuf.Timestamp
+	26, // 45: cairn.run.v1.StepState.items:type_name -> cairn.plan.v1.JsonText
+	31, // 46: cairn.run.v1.StepState.policy:type_name -> cairn.plan.v1.FailurePolicy
+	3,  // 47: cairn.run.v1.ActionState.status:type_name -> cairn.run.v1.ActionStatus
+	26, // 48: cairn.run.v1.ActionState.arguments:type_name -> cairn.plan.v1.JsonText
+	28, // 49: cairn.run.v1.ActionState.requested_at:type_name -> google.protobuf.Timestamp
+	28, // 50: cairn.run.v1.ActionState.not_after:type_name -> google.protobuf.Timestamp
+	13, // 51: cairn.run.v1.ActionState.artifacts:type_name -> cairn.run.v1.ArtifactRef
+	12, // 52: cairn.run.v1.ActionState.error:type_name -> cairn.run.v1.Error
+	15, // 53: cairn.run.v1.ActionState.observation:type_name -> cairn.run.v1.Observation
+	28, // 54: cairn.run.v1.ActionState.grace_due:type_name -> google.protobuf.Timestamp
+	6,  // 55: cairn.run.v1.PlanningRequest.scope:type_name -> cairn.run.v1.ReplanScope
+	12, // 56: cairn.run.v1.PlanningRequest.error:type_name -> cairn.run.v1.Error
+	32, // 57: cairn.run.v1.PlanningRequest.findings:type_name -> cairn.plan.v1.Finding
+	28, // 58: cairn.run.v1.PlanningRequest.due:type_name -> google.protobuf.Timestamp
+	7,  // 59: cairn.run.v1.PlanningRequest.outcome:type_name -> cairn.run.v1.PlanningOutcome
+	32, // 60: cairn.run.v1.PlanningRequest.outcome_findings:type_name -> cairn.plan.v1.Finding
+	12, // 61: cairn.run.v1.PlanningRequest.outcome_error:type_name -> cairn.run.v1.Error
+	26, // 62: cairn.run.v1.PlanningRequest.answer:type_name -> cairn.plan.v1.JsonText
+	26, // 63: cairn.run.v1.UserInputState.answer:type_name -> cairn.plan.v1.JsonText
+	28, // 64: cairn.run.v1.UserInputState.due:type_name -> google.protobuf.Timestamp
+	26, // 65: cairn.run.v1.UserInputState.schema:type_name -> cairn.plan.v1.JsonText
+	8,  // 66: cairn.run.v1.UserInputState.purpose:type_name -> cairn.run.v1.UserInputPurpose
+	67, // [67:67] is the sub-list for method output_type
+	67, // [67:67] is the sub-list for method input_type
+	67, // [67:67] is the sub-list for extension type_name
+	67, // [67:67] is the sub-list for extension extendee
+	0,  // [0:67] is the sub-list for field type_name
 }
 
 func init() { file_cairn_run_v1_state_proto_init() }
