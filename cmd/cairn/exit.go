@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -79,7 +81,13 @@ func exitCode(err error) int {
 		case codes.InvalidArgument, codes.NotFound, codes.FailedPrecondition, codes.AlreadyExists, codes.OutOfRange,
 			codes.PermissionDenied, codes.Unauthenticated, codes.Aborted:
 			return exitBadInput
-		case codes.Unavailable, codes.DeadlineExceeded, codes.ResourceExhausted:
+		case codes.ResourceExhausted:
+			// Too large is the caller's matter; what can be tried again later is not.
+			if slices.ContainsFunc(s.Details(), func(d any) bool { _, later := d.(*errdetails.RetryInfo); return later }) {
+				return exitUnavailable
+			}
+			return exitBadInput
+		case codes.Unavailable, codes.DeadlineExceeded:
 			return exitUnavailable
 		case codes.Canceled:
 			return exitCancelled

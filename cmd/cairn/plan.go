@@ -58,9 +58,7 @@ func (a *app) planCheckCommand() *cobra.Command {
 				return err
 			}
 			defer cl.Close()
-			document := f.Spec.GetPlan()
-			f.Spec.Plan = nil
-			resp, err := cl.Runs.ValidatePlan(c.Context(), &apiv1.ValidatePlanRequest{Plan: document, Spec: f.Spec})
+			resp, err := validate(c.Context(), cl, f.Spec)
 			if err != nil {
 				return err
 			}
@@ -83,7 +81,7 @@ func (a *app) printCheck(file string, resp *apiv1.ValidatePlanResponse) error {
 		}
 	}
 	if !resp.GetValid() {
-		return badInputf("%s is refused: %s", file, count(resp.GetFindings()))
+		return badInputf("%s is refused: %s", file, count(len(planErrors(resp.GetFindings()))))
 	}
 	return nil
 }
@@ -96,19 +94,6 @@ func severity(f *planv1.Finding) string {
 		return "warning"
 	}
 	return "note   "
-}
-
-func count(fs []*planv1.Finding) string {
-	n := 0
-	for _, f := range fs {
-		if f.GetSeverity() == planv1.Severity_SEVERITY_ERROR {
-			n++
-		}
-	}
-	if n == 1 {
-		return "1 error"
-	}
-	return fmt.Sprintf("%d errors", n)
 }
 
 // readFile reads a document that a command line names; "-" is standard input.

@@ -42,7 +42,7 @@ func (a *app) runCommand() *cobra.Command {
 				f.Templates, f.InlineTemplates = templates, nil
 			}
 			f.Tools = append(f.Tools, tools...)
-			return a.run(c.Context(), f)
+			return a.run(c.Context(), args[0], f)
 		},
 	}
 	overrideFlags(c, &o)
@@ -59,10 +59,16 @@ func overrideFlags(c *cobra.Command, o *runfile.Overrides) {
 	f.StringVar(&o.RequestID, "request-id", "", "the same id with the same content gives the same run")
 }
 
-func (a *app) run(ctx context.Context, f *runfile.File) error {
+func (a *app) run(ctx context.Context, name string, f *runfile.File) error {
 	config, err := a.runConfig(f)
 	if err != nil {
 		return err
+	}
+	if f.InlineTemplates != nil {
+		if config.Templates, err = temporary(f.InlineTemplates); err != nil {
+			return err
+		}
+		defer os.Remove(config.Templates)
 	}
 	interrupts := onInterrupt()
 	defer interrupts.stop()
@@ -81,14 +87,14 @@ func (a *app) run(ctx context.Context, f *runfile.File) error {
 		return err
 	}
 	defer cl.Close()
+	if err := checkPlan(ctx, cl, name, f.Spec); err != nil {
+		return err
+	}
 	resp, err := cl.Runs.SubmitRun(ctx, &apiv1.SubmitRunRequest{RequestId: f.RequestID, Spec: f.Spec})
 	if err != nil {
 		return err
 	}
-	if err := a.followCancelling(ctx, cl, resp, interrupts, d.Failed(), d.Err); err != nil {
-		return err
-	}
-	return nil
+	return a.followCancelling(ctx, cl, resp, interrupts, d.Failed(), d.Err)
 }
 
 // runConfig is the assembly that a run file asks for.
@@ -98,19 +104,21 @@ func (a *app) runConfig(f *runfile.File) (dev.Config, error) {
 		return dev.Config{}, err
 	}
 	c := dev.Config{Dir: a.dir(), Templates: f.Templates, Tools: tools}
-	if f.InlineTemplates != nil {
-		file, err := os.CreateTemp("", "cairn-templates-*.json")
-		if err != nil {
-			return c, unavailable(fmt.Errorf("write the templates of the run file: %w", err))
-		}
-		defer file.Close()
-		if _, err := file.Write(f.InlineTemplates); err != nil {
-			return c, unavailable(fmt.Errorf("write the templates of the run file: %w", err))
-		}
-		c.Templates = file.Name()
-	}
 	c.Logger = slog.New(telemetry.LogHandler{Handler: slog.NewTextHandler(&lazyFile{path: filepath.Join(c.Dir, "cairn.log")}, nil)})
 	return c, nil
+}
+
+// temporary writes the templates that stand in the run file where the planner reads them from.
+func temporary(templates []byte) (string, error) {
+	file, err := os.CreateTemp("", "cairn-templates-*.json")
+	if err != nil {
+		return "", unavailable(fmt.Errorf("write the templates of the run file: %w", err))
+	}
+	defer file.Close()
+	if _, err := file.Write(templates); err != nil {
+		return "", unavailable(fmt.Errorf("write the templates of the run file: %w", err))
+	}
+	return file.Name(), nil
 }
 
 func (a *app) dir() string {

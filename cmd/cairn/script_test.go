@@ -6,7 +6,9 @@ import (
 	"net"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,7 +35,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits, "await": await, "freeport": freeport, "listen": listen,
+			"exits": exits, "await": await, "waitfor": waitfor, "eventually": eventually, "freeport": freeport, "listen": listen,
 		},
 	})
 }
@@ -75,6 +77,40 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Fatalf("nobody serves folder %s", args[0])
 		}
 		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// waitfor RUN EVENT: the run has an event of this kind, by its field name: step_started.
+func waitfor(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: waitfor RUN EVENT")
+	}
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		// A run that is still starting has no server, or no such run, yet.
+		err := ts.Exec("cairn", "events", args[0], "-o", "jsonl")
+		if err == nil && strings.Contains(ts.ReadFile("stdout"), `"`+args[1]+`":{`) {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("run %s has no event %s: %v", args[0], args[1], err)
+		}
+	}
+}
+
+// eventually PATTERN COMMAND...: the command's output matches within patience. Lists follow the log with a delay.
+func eventually(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: eventually PATTERN COMMAND...")
+	}
+	pattern, err := regexp.Compile("(?m)" + args[0])
+	ts.Check(err)
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		if err := ts.Exec(args[1], args[2:]...); err == nil && pattern.MatchString(ts.ReadFile("stdout")) {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("no match for %s within %s", args[0], patience)
+		}
 	}
 }
 

@@ -32,6 +32,9 @@ func (a *app) submitCommand() *cobra.Command {
 				return err
 			}
 			defer cl.Close()
+			if err := checkPlan(c.Context(), cl, args[0], f.Spec); err != nil {
+				return err
+			}
 			resp, err := cl.Runs.SubmitRun(c.Context(), &apiv1.SubmitRunRequest{RequestId: f.RequestID, Spec: f.Spec})
 			if err != nil {
 				return err

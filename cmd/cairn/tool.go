@@ -55,7 +55,7 @@ func (a *app) printTools(all *apiv1.ListToolsResponse) error {
 		return nil
 	}
 	if len(all.GetTools()) == 0 {
-		fmt.Fprintln(a.out, "no tools")
+		fmt.Fprintln(a.err, "no tools")
 		return nil
 	}
 	var rows [][]string

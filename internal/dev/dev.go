@@ -26,6 +26,12 @@ import (
 // startTimeout bounds how long the services may take to be ready.
 const startTimeout = 60 * time.Second
 
+// A person who has just submitted wants to find the run in the list; throughput matters less here.
+const (
+	flushInterval = 50 * time.Millisecond
+	flushLinger   = 10 * time.Millisecond
+)
+
 // Dev is the running assembly.
 type Dev struct {
 	config Config
@@ -149,6 +155,7 @@ func (d *Dev) startServices(ctx context.Context) error {
 			return runstore.Run(ctx, runstore.Config{
 				Bus: d.server.Bus("cairn-runstore"), Logger: log, Health: d.health, Database: c.database(), Listen: c.RunStore,
 				DisableFeed: c.DisableFeed, Addr: func(a string) { storeAddr <- a },
+				FlushInterval: flushInterval, FlushLinger: flushLinger,
 			})
 		})
 		select {

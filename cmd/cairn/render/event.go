@@ -1,6 +1,7 @@
 package render
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -24,10 +25,7 @@ func EventText(e *runv1.Event) string { return Line(eventText(e)) }
 func eventText(e *runv1.Event) string {
 	switch b := e.GetBody().(type) {
 	case *runv1.Event_RunSubmitted:
-		if g := b.RunSubmitted.GetSpec().GetGoal(); g != "" {
-			return g
-		}
-		return "a plan"
+		return goalOf(b.RunSubmitted.GetSpec())
 	case *runv1.Event_PlanRequested:
 		return again(b.PlanRequested.GetRequestId(), b.PlanRequested.GetAttempt())
 	case *runv1.Event_PlanCreated:
@@ -73,6 +71,18 @@ func eventText(e *runv1.Event) string {
 		return join(fmt.Sprintf("%s attempt %d at %s", r.GetStepId(), r.GetAttempt(), r.GetDue().AsTime().Format("15:04:05.000 MST")), ErrorText(r.GetError()))
 	}
 	return lifecycleText(e)
+}
+
+// goalOf is what a run is for: its goal, or that of the plan it was given.
+func goalOf(spec *runv1.RunSpec) string {
+	if spec.GetGoal() != "" {
+		return spec.GetGoal()
+	}
+	var p struct{ Goal string }
+	if json.Unmarshal([]byte(spec.GetPlan().GetText()), &p) != nil || p.Goal == "" {
+		return "a plan without a goal"
+	}
+	return p.Goal
 }
 
 func lifecycleText(e *runv1.Event) string {

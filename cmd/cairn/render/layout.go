@@ -1,6 +1,7 @@
 package render
 
 import (
+	"math/big"
 	"slices"
 	"strings"
 
@@ -31,6 +32,8 @@ type graph struct {
 	deps     [][]int
 	order    []int
 	children map[int][]int
+	// before holds, in plans that are not too large, the steps that come before each step.
+	before []*big.Int
 }
 
 func newGraph(steps []*planv1.Step) *graph {
@@ -46,6 +49,9 @@ func newGraph(steps []*planv1.Step) *graph {
 		}
 	}
 	g.sort()
+	if len(steps) <= maxReduced {
+		g.before = make([]*big.Int, len(steps))
+	}
 	g.dominate()
 	return g
 }
@@ -112,18 +118,30 @@ func (g *graph) dominate() {
 	}
 }
 
-// maxReduced bounds the dependencies of one step that are compared with each other.
-const maxReduced = 64
+// maxReduced bounds the steps of a plan whose dependencies are compared exactly; beyond it, and beyond maxCompared
+// dependencies of one step, only what dominates is left out.
+const (
+	maxReduced  = 2000
+	maxCompared = 64
+)
 
-// reduce drops the dependencies of step i that another one of them implies: the ones that dominate it. The drawing shows
-// them anyhow.
+// reduce drops the dependencies of step i that another one of them implies: the drawing shows them anyhow.
 func (g *graph) reduce(i int, t *tree) {
 	deps := g.deps[i]
-	if len(deps) < 2 || len(deps) > maxReduced {
+	implied := t.above
+	if g.before != nil {
+		implied = func(d, other int) bool { return g.before[other].Bit(d) == 1 }
+		g.before[i] = new(big.Int)
+		for _, d := range deps {
+			g.before[i].Or(g.before[i], g.before[d])
+			g.before[i].SetBit(g.before[i], d, 1)
+		}
+	}
+	if len(deps) < 2 || len(deps) > maxCompared {
 		return
 	}
 	g.deps[i] = slices.DeleteFunc(slices.Clone(deps), func(d int) bool {
-		return slices.ContainsFunc(deps, func(other int) bool { return other != d && t.above(d, other) })
+		return slices.ContainsFunc(deps, func(other int) bool { return other != d && implied(d, other) })
 	})
 }
 

@@ -32,6 +32,9 @@ func TestLayoutDrawsAPlanAsATree(t *testing.T) {
 			"parse:\nstock: parse\ndelivery: parse\nprice: stock delivery\npay: price",
 			"parse\n├─ stock\n└─ delivery\nprice (after stock, delivery)\npay"},
 		"a dependency that another one implies is not drawn": {"a:\nb: a\nc: a b\nd: a c", "a\nb\nc\nd"},
+		"a dependency on one branch's begin is drawn once": {
+			"parse:\nstock: parse\ndelivery: parse\nprice: parse stock delivery\norder: parse stock price\nconfirm: order stock delivery",
+			"parse\n├─ stock\n└─ delivery\nprice (after stock, delivery)\norder\nconfirm"},
 		"several beginnings":          {"a:\nb:\nc: a b", "├─ a\n└─ b\nc (after a, b)"},
 		"a chain in a branch":         {"a:\nb: a\nc: b\nd: a\ne: c d", "a\n├─ b\n│  c\n└─ d\ne (after c, d)"},
 		"branches within branches":    {"a:\nb: a\nc: b\nd: b\ne: a", "a\n├─ b\n│  ├─ c\n│  └─ d\n└─ e"},

@@ -160,6 +160,10 @@ func (d drawing) what(r row, st *runv1.StepState) string {
 	case runv1.StepStatus_STEP_STATUS_SKIPPED:
 		return "skipped: " + strings.ReplaceAll(st.GetSkipReason(), "_", " ")
 	case runv1.StepStatus_STEP_STATUS_CANCELLED:
+		if st.GetError() != nil {
+			// It had failed, and the run ended before a replan could mend it.
+			return ErrorText(st.GetError())
+		}
 		return "cancelled"
 	case runv1.StepStatus_STEP_STATUS_REMOVED:
 		return "removed by a patch"

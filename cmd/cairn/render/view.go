@@ -99,12 +99,9 @@ func orRun(step string) string {
 
 // Header is two lines: what is wanted, and where the run stands.
 func Header(s *runv1.RunState, o Options) []string {
-	goal := Line(s.GetSpec().GetGoal())
+	goal := Line(s.GetPlan().GetGoal())
 	if goal == "" {
-		goal = Line(s.GetPlan().GetGoal())
-	}
-	if goal == "" {
-		goal = "(a plan without a goal)"
+		goal = Line(goalOf(s.GetSpec()))
 	}
 	parts := []string{s.GetRunId()}
 	if s.GetPlan() != nil {

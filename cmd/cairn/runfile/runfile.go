@@ -31,8 +31,9 @@ type File struct {
 	Tools []string
 }
 
-// MaxBytes bounds a file that is read, 4 MiB: a plan beyond it does not fit a message of the bus.
-const MaxBytes = 4 << 20
+// MaxBytes bounds a file that is read, 16 MiB: more than any document that is accepted, so that the limit which a plan
+// meets is named by who has it.
+const MaxBytes = 16 << 20
 
 // fields of a run file; those of spec have the name that the contract gives them.
 var fields = []string{"allowed_tools", "goal", "input", "labels", "limits", "mode", "permissions", "plan", "request_id", "templates", "tools"}
