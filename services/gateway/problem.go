@@ -29,6 +29,7 @@ const (
 	reasonFieldTooLarge   = "field_too_large"
 	reasonTooMany         = "too_many"
 	reasonPatchRejected   = "patch_rejected"
+	reasonVersionConflict = "version_conflict"
 	reasonKeyReused       = "key_reused"
 	reasonRunClosed       = "run_closed"
 	reasonUnknownRun      = "unknown_run"

@@ -219,19 +219,25 @@ func refusal(a *runv1.Answer) error {
 	if a.GetOutcome() != runv1.AnswerOutcome_ANSWER_OUTCOME_REFUSED {
 		return nil
 	}
-	code := codes.FailedPrecondition
-	switch a.GetCode() {
+	code, reason := codes.FailedPrecondition, a.GetCode()
+	violations := fromFindings("patch", a.GetFindings())
+	if len(violations) > 0 {
+		code = codes.InvalidArgument
+	}
+	if len(violations) == 1 && violations[0].reason == reasonVersionConflict {
+		// The patch may be good; the plan has moved on under it.
+		reason = reasonVersionConflict
+	}
+	switch reason {
 	case reasonKeyReused, "answer_conflict":
 		code = codes.AlreadyExists
-	case "version_conflict":
+	case reasonVersionConflict:
 		code = codes.Aborted
 	case reasonUnknownRun, "unknown_request":
 		code = codes.NotFound
 	}
-	p := newProblem(code, a.GetCode(), "%s", a.GetMessage())
-	if p.violations = fromFindings("patch", a.GetFindings()); len(p.violations) > 0 && code == codes.FailedPrecondition {
-		p.code = codes.InvalidArgument
-	}
+	p := newProblem(code, reason, "%s", a.GetMessage())
+	p.violations = violations
 	p.with("run_id", a.GetRunId()).with("revision", strconv.FormatInt(a.GetRevision(), 10))
 	if name, ok := statusName(a.GetStatus()); ok {
 		p.with("status", name)

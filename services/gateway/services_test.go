@@ -88,6 +88,15 @@ func TestRefusalsKeepTheirCode(t *testing.T) {
 	if f := r.failure(t); r.code != http.StatusBadRequest || !slices.Equal(f.fields(), []string{"patch/add/0/depends_on cycle"}) {
 		t.Errorf("with findings: %d %s", r.code, r.body)
 	}
+	h.world.mu.Lock()
+	h.world.refuse["r1"] = &runv1.Answer{RunId: "r1", Outcome: runv1.AnswerOutcome_ANSWER_OUTCOME_REFUSED, Code: "patch_rejected", Message: "because", Findings: []*planv1.Finding{
+		{Severity: planv1.Severity_SEVERITY_ERROR, Code: "version_conflict", Pointer: "/base_version", Message: "the plan is at version 2"},
+	}}
+	h.world.mu.Unlock()
+	r = h.call("POST", "/v1/runs/r1/plan:patch", `{"patch":{"base_version":1,"remove":["a"]}}`)
+	if f := r.failure(t); r.code != http.StatusConflict || f.reason() != reasonVersionConflict || len(f.fields()) != 1 {
+		t.Errorf("a plan that moved on: %d %s", r.code, r.body)
+	}
 }
 
 func register(t *testing.T, h *house, name string) {
