@@ -35,7 +35,7 @@ func (w *world) foreign(name string, ackWait time.Duration, maxDeliver int) jets
 
 func (w *world) next(cons jetstream.Consumer) jetstream.Msg {
 	w.t.Helper()
-	m, err := cons.Next(jetstream.FetchMaxWait(20 * time.Second))
+	m, err := cons.Next(jetstream.FetchMaxWait(patience))
 	must(w.t, err)
 	return m
 }
@@ -183,7 +183,7 @@ func TestARepeatedDeliveryIsAnsweredNotExecuted(t *testing.T) {
 	tap, err := w.nc.SubscribeSync(tool.ActionPrefix + ">")
 	must(t, err)
 	first := w.do(call(runID(1), "s-1", "echo", `{"a":1}`))
-	again, err := tap.NextMsg(10 * time.Second)
+	again, err := tap.NextMsg(patience)
 	must(t, err)
 	w.empty(tool.StreamActions)
 	copied := nats.NewMsg(again.Subject)
@@ -456,7 +456,7 @@ func (w *world) acks(name string) (beats func() int) {
 	return func() int {
 		w.t.Helper()
 		for n := 0; ; n++ {
-			m, err := sub.NextMsg(20 * time.Second)
+			m, err := sub.NextMsg(patience)
 			must(w.t, err)
 			if delivery := strings.Split(m.Subject, ".")[4]; delivery != "1" {
 				w.t.Fatalf("%s of delivery %s", m.Data, delivery)
@@ -483,7 +483,7 @@ func TestLongCallsAreKeptAlive(t *testing.T) {
 	w.send(call(runID(1), "s-1", "long", "{}"))
 	for range 8 {
 		// Eight heartbeats take more than two acknowledgement waits.
-		_, err := heard.NextMsg(10 * time.Second)
+		_, err := heard.NextMsg(patience)
 		must(t, err)
 	}
 	close(release)
@@ -526,7 +526,7 @@ func TestToolsSeeTheirActionAndTellProgress(t *testing.T) {
 		`{"run_id":"rtest0001","step_id":"s[0]","action_id":"s=0-2","tool":"look","fraction":0.25,"message":"读"}`,
 		`{"run_id":"rtest0001","step_id":"s[0]","action_id":"s=0-2","tool":"look","data":{"token":"a"}}`,
 	} {
-		m, err := heard.NextMsg(10 * time.Second)
+		m, err := heard.NextMsg(patience)
 		must(t, err)
 		if string(m.Data) != want {
 			t.Errorf("progress %s, want %s", m.Data, want)

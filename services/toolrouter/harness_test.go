@@ -37,6 +37,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// patience is when a test gives up waiting for what should come at once.
+const patience = time.Minute
+
 // world is a bus with its streams, and this test in the executor's place: it publishes work and reads reports.
 type world struct {
 	t       *testing.T
@@ -109,7 +112,7 @@ func background(t *testing.T, f func(ctx context.Context) error) (stop func()) {
 			if err != nil {
 				t.Errorf("service ended: %v", err)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(patience):
 			t.Errorf("service did not end")
 		}
 	})
@@ -125,7 +128,7 @@ func (w *world) router(change func(*toolrouter.Config)) (stop func()) {
 		change(&c)
 	}
 	stop = background(w.t, func(ctx context.Context) error { return toolrouter.Run(ctx, c) })
-	ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
 	must(w.t, c.Health.Wait(ctx))
 	return stop
@@ -160,7 +163,7 @@ func wait[T any](t *testing.T, c <-chan T, what string) T {
 	select {
 	case v := <-c:
 		return v
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Fatalf("waited in vain: %s", what)
 		panic("unreachable")
 	}
@@ -229,7 +232,7 @@ func (w *world) empty(stream string) {
 // eventually is for what NATS tells nobody: it asks until it is so.
 func (w *world) eventually(what string, ok func() bool) {
 	w.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			w.t.Fatalf("waited in vain: %s", what)
 		}

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cairnrun/cairn/pkg/tool"
 	planv1 "github.com/cairnrun/cairn/proto/cairn/plan/v1"
@@ -74,7 +73,7 @@ func TestPythonToolService(t *testing.T) {
 	if o.GetExecutedBy() == "" || o.GetStartedAt() == nil {
 		t.Errorf("observation %v", o)
 	}
-	p, err := progress.NextMsg(10 * time.Second)
+	p, err := progress.NextMsg(patience)
 	must(t, err)
 	var said tool.ProgressMessage
 	if err := json.Unmarshal(p.Data, &said); err != nil || said.ActionID != "count-1" || *said.Fraction != 0.5 {
@@ -85,7 +84,7 @@ func TestPythonToolService(t *testing.T) {
 
 	// Cancelled in the middle: progress says that it has begun.
 	w.send(call(runID(3), "count-1", "text.count", `{"text":"x","pause":60}`))
-	_, err = progress.NextMsg(10 * time.Second)
+	_, err = progress.NextMsg(patience)
 	must(t, err)
 	must(t, w.nc.Publish(tool.CancelPrefix+runID(3), []byte(`{"action_id":"count-1"}`)))
 	failure(t, w.report(runID(3), "count-1"), tool.CodeCancelled)

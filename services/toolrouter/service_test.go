@@ -50,7 +50,7 @@ func TestRouterAndToolsWaitForTheStreams(t *testing.T) {
 		t.Errorf("stream %s was created by a service", name)
 	}
 	w.init()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	must(t, health.Wait(ctx))
 	wait(t, ready, "the tool service is ready")
