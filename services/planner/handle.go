@@ -2,6 +2,7 @@ package planner
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -25,6 +26,9 @@ import (
 // maxTextBytes bounds the proposed document that travels with a report; the log keeps less still.
 const maxTextBytes = 64 << 10
 
+// maxRefusalFindings bounds the findings in an error's details; the refused proposal before has all.
+const maxRefusalFindings = 20
+
 // handle takes one request. It returns nil, and the request is acknowledged, only when the report is stored.
 func (s *service) handle(m *message.Message) error {
 	w := &runv1.Work{}
@@ -40,7 +44,8 @@ func (s *service) handle(m *message.Message) error {
 	if w.GetReplan() != nil {
 		kind, request = "replan", w.GetReplan().GetRequestId()
 	}
-	if !trace.SpanContextFromContext(ctx).IsValid() {
+	if m.Metadata.Get(telemetry.HeaderTraceparent) == "" {
+		// The run's own trace goes on, also where the message came without headers.
 		ctx = telemetry.ContextWith(ctx, w.GetTrace())
 	}
 	ctx, span := otel.Tracer(telemetry.Scope).Start(ctx, kind, trace.WithAttributes(
@@ -112,8 +117,7 @@ func (s *service) planReport(ctx context.Context, r planRequest, p proposal) *ru
 	}
 	if p.fixed && r.GetAttempt() > 1 && plan.HasErrors(out.Findings) {
 		// It was refused before and cannot become better.
-		first := firstError(out.Findings)
-		return givenUp(r.GetRequestId(), planFault(first.GetCode(), fmt.Sprintf("the plan is refused: %s (%s)%s", first.GetMessage(), place(first), more(out.Findings))), p.trace)
+		return givenUp(r.GetRequestId(), refusal("the plan is refused", out.Findings), p.trace)
 	}
 	return &runv1.Report{Body: &runv1.Report_PlanProposed{PlanProposed: out}}
 }
@@ -181,8 +185,7 @@ func (s *service) patchReport(ctx context.Context, r replanRequest, p proposal) 
 		}
 	}
 	if p.fixed && r.GetAttempt() > 1 && plan.HasErrors(out.Findings) {
-		first := firstError(out.Findings)
-		return declined(r.GetRequestId(), proposal{trace: p.trace, reason: fmt.Sprintf("the patch of %s is refused: %s (%s)%s", p.trace.GetName(), first.GetMessage(), place(first), more(out.Findings))})
+		return declined(r.GetRequestId(), proposal{trace: p.trace, reason: refusal("the patch of rule "+p.trace.GetName()+" is refused", out.Findings).GetMessage()})
 	}
 	return &runv1.Report{Body: &runv1.Report_PatchProposed{PatchProposed: out}}
 }
@@ -249,24 +252,39 @@ func outcomeOf(r *runv1.Report, err error) string {
 	return ""
 }
 
-func place(f *planv1.Finding) string {
-	if f.GetPointer() == "" {
-		return f.GetCode()
+// refusal says what is wrong with a document: the first error in words, all of them in the details.
+func refusal(what string, findings []*planv1.Finding) *runv1.Error {
+	type shownFinding struct {
+		Code    string `json:"code"`
+		Pointer string `json:"pointer"`
+		Message string `json:"message"`
 	}
-	return f.GetCode() + " at " + f.GetPointer()
-}
-
-func more(findings []*planv1.Finding) string {
-	n := -1
+	var errs []shownFinding
+	message := what
 	for _, f := range findings {
-		if f.GetSeverity() == planv1.Severity_SEVERITY_ERROR {
-			n++
+		if f.GetSeverity() != planv1.Severity_SEVERITY_ERROR {
+			continue
 		}
+		if len(errs) == 0 {
+			place := f.GetCode()
+			if f.GetPointer() != "" {
+				place += " at " + f.GetPointer()
+			}
+			message += fmt.Sprintf(": %s (%s)", f.GetMessage(), place)
+			if f.GetHint() != "" {
+				message += "; " + f.GetHint()
+			}
+		}
+		errs = append(errs, shownFinding{f.GetCode(), f.GetPointer(), f.GetMessage()})
 	}
-	if n <= 0 {
-		return ""
+	if n := len(errs) - 1; n > 0 {
+		message += fmt.Sprintf("; %d more findings", n)
 	}
-	return fmt.Sprintf(" and %d more", n)
+	e := planFault(codePlanRejected, message)
+	if details, err := json.Marshal(map[string]any{"findings": errs[:min(len(errs), maxRefusalFindings)]}); err == nil {
+		e.Details = &planv1.JsonText{Text: string(details)}
+	}
+	return e
 }
 
 // clip shortens to at most limit bytes at a rune border.
@@ -279,13 +297,4 @@ func clip(s string, limit int) string {
 		limit--
 	}
 	return s[:limit]
-}
-
-func firstError(findings []*planv1.Finding) *planv1.Finding {
-	for _, f := range findings {
-		if f.GetSeverity() == planv1.Severity_SEVERITY_ERROR {
-			return f
-		}
-	}
-	return nil
 }

@@ -16,6 +16,11 @@ func progress(steps []*runv1.StepState) plan.View {
 		case runv1.StepStatus_STEP_STATUS_SUCCEEDED, runv1.StepStatus_STEP_STATUS_FAILED, runv1.StepStatus_STEP_STATUS_SKIPPED,
 			runv1.StepStatus_STEP_STATUS_CANCELLED, runv1.StepStatus_STEP_STATUS_REMOVED:
 			of[s.GetStepId()] = plan.Finished
+		case runv1.StepStatus_STEP_STATUS_READY:
+			// Between two attempts, or approved already: what is said of it no longer changes.
+			if s.GetAttempts() != s.GetAttemptsBefore() || s.GetApproved() {
+				of[s.GetStepId()] = plan.UnderWay
+			}
 		}
 	}
 	return func(id string) plan.Progress { return of[id] }

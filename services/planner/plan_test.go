@@ -71,8 +71,16 @@ func TestExplicitPlanThatStaysWrongIsGivenUp(t *testing.T) {
 	w := ready(t)
 	last, asked := w.planRun(given(strings.ReplaceAll(good, "echo", "ech0")), 3)
 	e := last.GetPlanningGivenUp().GetError()
-	if asked != 2 || e.GetCode() != "unknown_tool" || !strings.Contains(e.GetMessage(), "/steps/0") {
+	if asked != 2 || e.GetCode() != "plan_rejected" {
 		t.Errorf("after %d requests: %v", asked, last)
+	}
+	for _, part := range []string{"ech0", "unknown_tool at /steps/0", "echo"} {
+		if !strings.Contains(e.GetMessage(), part) {
+			t.Errorf("%q does not hold %q", e.GetMessage(), part)
+		}
+	}
+	if code, _ := plan.AtPath(e.GetDetails(), "findings.0.code"); code.GetText() != `"unknown_tool"` {
+		t.Errorf("details %s", e.GetDetails().GetText())
 	}
 }
 

@@ -63,6 +63,7 @@ const (
 // Codes of giving up and of findings that reading a document makes.
 const (
 	codeNoPlan           = "no_plan"
+	codePlanRejected     = "plan_rejected"
 	codeRefusedByModel   = "planner_refused"
 	codeRejectedSchema   = "provider_rejected_schema"
 	codeRejectedRequest  = "provider_rejected_request"
@@ -71,7 +72,6 @@ const (
 	codePlanTruncated    = "plan_truncated"
 	codeEmptyPlan        = "empty_plan"
 	codeDeliveryExhaust  = "delivery_exhausted"
-	codeRequestExpired   = "request_expired"
 	noteFence            = "fence"
 	noteProse            = "prose"
 	noteRepaired         = "repaired"
