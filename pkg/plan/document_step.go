@@ -211,8 +211,20 @@ func (d *decoder) result(v Value, at *pointerPart) *planv1.JsonText {
 	case Null:
 		return nil
 	case String:
-		if decoded, ok := d.embedded(v, at, "{"); ok {
-			return decoded.JSON()
+		decoded, ok := d.embedded(v, at, "{")
+		if !ok {
+			return v.JSON()
+		}
+		v = decoded
+	}
+	if v.kind != Object {
+		d.wrongType(v, at, "a path or an object of names and paths")
+		return nil
+	}
+	for i := range v.members {
+		if m := v.members[i]; m.Value.kind != String {
+			d.wrongType(m.Value, under(at, m.Name), "a path")
+			return nil
 		}
 	}
 	return v.JSON()
@@ -245,8 +257,12 @@ func (d *decoder) expect(v Value, at *pointerPart) *planv1.Expect {
 			if decoded, ok := d.embedded(field, at, "{"); field.kind == String && ok {
 				field = decoded
 			}
-			if field.kind != Null {
+			switch field.kind {
+			case Null:
+			case Object, Bool, String:
 				e.Schema = field.JSON()
+			default:
+				d.wrongType(field, at, "a JSON Schema")
 			}
 		case "checks":
 			e.Checks = d.checks(field, at)

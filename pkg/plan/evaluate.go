@@ -87,6 +87,8 @@ func eval(text string, scope Scope) (answer bool, err error) {
 type evaluation struct {
 	scope   Scope
 	missing []string
+	// Variables that were read: the library asks again each time that one is used.
+	read map[string]ref.Val
 }
 
 func (ev *evaluation) failed(message string) *ExpressionError {
@@ -96,14 +98,47 @@ func (ev *evaluation) failed(message string) *ExpressionError {
 // maxMissing bounds the names that an error lists.
 const maxMissing = 5
 
-func (ev *evaluation) miss(path string) {
-	if len(ev.missing) < maxMissing && !slices.Contains(ev.missing, path) {
+func (ev *evaluation) miss(at *pointerPart) {
+	if len(ev.missing) >= maxMissing {
+		return
+	}
+	if path := dotted(at); !slices.Contains(ev.missing, path) {
 		ev.missing = append(ev.missing, path)
 	}
 }
 
+// dotted writes a place the way that references write it: steps.a.result.x.
+func dotted(at *pointerPart) string {
+	switch {
+	case at.up == nil:
+		return at.name
+	case at.index >= 0:
+		return dotted(at.up) + "." + strconv.Itoa(at.index)
+	}
+	return dotted(at.up) + formatPath([]string{at.name})
+}
+
+func under(at *pointerPart, name string) *pointerPart {
+	return &pointerPart{up: at, name: name, index: -1}
+}
+
 // ResolveName implements the library's Activation.
 func (ev *evaluation) ResolveName(name string) (any, bool) {
+	if v, ok := ev.read[name]; ok {
+		return v, true
+	}
+	v, ok := ev.variable(name)
+	if !ok {
+		return nil, false
+	}
+	if ev.read == nil {
+		ev.read = map[string]ref.Val{}
+	}
+	ev.read[name] = v
+	return v, true
+}
+
+func (ev *evaluation) variable(name string) (ref.Val, bool) {
 	var text *planv1.JsonText
 	switch name {
 	case "steps":
@@ -127,27 +162,28 @@ func (ev *evaluation) ResolveName(name string) (any, bool) {
 	default:
 		return nil, false
 	}
+	at := &pointerPart{name: name, index: -1}
 	if text == nil {
-		ev.miss(name)
+		ev.miss(at)
 		return nil, false
 	}
-	return ev.text(text, name)
+	return ev.text(text, at)
 }
 
 // Parent implements the library's Activation.
 func (ev *evaluation) Parent() interpreter.Activation { return nil }
 
 // text reads a JSON text as a CEL value.
-func (ev *evaluation) text(t *planv1.JsonText, path string) (ref.Val, bool) {
+func (ev *evaluation) text(t *planv1.JsonText, at *pointerPart) (ref.Val, bool) {
 	v, problems := valueOf(t, ev.scope.Limits.withDefaults())
 	if len(problems) > 0 {
-		ev.miss(path)
+		ev.miss(at)
 		return nil, false
 	}
-	return ev.value(v, path), true
+	return ev.value(v, at), true
 }
 
-func (ev *evaluation) value(v Value, path string) ref.Val {
+func (ev *evaluation) value(v Value, at *pointerPart) ref.Val {
 	switch v.kind {
 	case Bool:
 		return types.Bool(v.text == "true")
@@ -158,17 +194,21 @@ func (ev *evaluation) value(v Value, path string) ref.Val {
 	case Array:
 		items := make([]ref.Val, len(v.items))
 		for i := range v.items {
-			items[i] = ev.value(v.items[i], path+"."+strconv.Itoa(i))
+			child := at
+			if v.items[i].isContainer() {
+				child = &pointerPart{up: at, index: i}
+			}
+			items[i] = ev.value(v.items[i], child)
 		}
 		return types.NewRefValList(types.DefaultTypeAdapter, items)
 	case Object:
-		return &celMap{ev: ev, path: path,
+		return &celMap{ev: ev, at: at,
 			find: func(name string) (ref.Val, bool) {
 				member, ok := v.Get(name)
 				if !ok {
 					return nil, false
 				}
-				return ev.value(member, path+formatPath([]string{name})), true
+				return ev.value(member, under(at, name)), true
 			},
 			names: func() []string {
 				names := make([]string, len(v.members))
@@ -196,7 +236,8 @@ func celNumber(text string) ref.Val {
 }
 
 func (ev *evaluation) steps() ref.Val {
-	return &celMap{ev: ev, path: "steps",
+	all := &pointerPart{name: "steps", index: -1}
+	return &celMap{ev: ev, at: all,
 		find: func(id string) (ref.Val, bool) {
 			if ev.scope.Step == nil {
 				return nil, false
@@ -205,14 +246,14 @@ func (ev *evaluation) steps() ref.Val {
 			if !ok {
 				return nil, false
 			}
-			path := "steps" + formatPath([]string{id})
-			return &celMap{ev: ev, path: path,
+			at := under(all, id)
+			return &celMap{ev: ev, at: at,
 				find: func(name string) (ref.Val, bool) {
 					switch {
 					case name == "status":
 						return types.String(view.Status), true
 					case name == "result" && view.Result != nil:
-						return ev.text(view.Result, path+".result")
+						return ev.text(view.Result, under(at, "result"))
 					}
 					return nil, false
 				},
@@ -234,12 +275,13 @@ func (ev *evaluation) steps() ref.Val {
 }
 
 func (ev *evaluation) run() ref.Val {
-	return &celMap{ev: ev, path: "run",
+	at := &pointerPart{name: "run", index: -1}
+	return &celMap{ev: ev, at: at,
 		find: func(name string) (ref.Val, bool) {
 			if name != "input" || ev.scope.Input == nil {
 				return nil, false
 			}
-			return ev.text(ev.scope.Input, "run.input")
+			return ev.text(ev.scope.Input, under(at, "input"))
 		},
 		names: func() []string {
 			if ev.scope.Input == nil {
@@ -251,7 +293,8 @@ func (ev *evaluation) run() ref.Val {
 }
 
 func (ev *evaluation) artifacts() ref.Val {
-	return &celMap{ev: ev, path: "artifacts",
+	at := &pointerPart{name: "artifacts", index: -1}
+	return &celMap{ev: ev, at: at,
 		find: func(name string) (ref.Val, bool) {
 			if ev.scope.Artifact == nil {
 				return nil, false
@@ -260,7 +303,7 @@ func (ev *evaluation) artifacts() ref.Val {
 			if !ok || text == nil {
 				return nil, false
 			}
-			return ev.text(text, "artifacts"+formatPath([]string{name}))
+			return ev.text(text, under(at, name))
 		},
 		names: func() []string {
 			if ev.scope.ArtifactNames == nil {
@@ -275,10 +318,28 @@ func (ev *evaluation) artifacts() ref.Val {
 // order, which would let the same log give different answers.
 type celMap struct {
 	ev    *evaluation
-	path  string
+	at    *pointerPart
 	find  func(name string) (ref.Val, bool)
 	names func() []string
 	keys  []ref.Val
+	// Members that were read: a list within is converted once, not once an access.
+	read map[string]ref.Val
+}
+
+// get returns a member, read once.
+func (m *celMap) get(name string) (ref.Val, bool) {
+	if v, ok := m.read[name]; ok {
+		return v, true
+	}
+	v, ok := m.find(name)
+	if !ok {
+		return nil, false
+	}
+	if m.read == nil {
+		m.read = map[string]ref.Val{}
+	}
+	m.read[name] = v
+	return v, true
 }
 
 var _ traits.Mapper = (*celMap)(nil)
@@ -301,9 +362,9 @@ func (m *celMap) Find(key ref.Val) (ref.Val, bool) {
 	if !ok {
 		return nil, false
 	}
-	v, ok := m.find(string(name))
+	v, ok := m.get(string(name))
 	if !ok {
-		m.ev.miss(m.path + formatPath([]string{string(name)}))
+		m.ev.miss(under(m.at, string(name)))
 	}
 	return v, ok
 }
@@ -322,7 +383,7 @@ func (m *celMap) Contains(key ref.Val) ref.Val {
 	if !ok {
 		return types.False
 	}
-	_, ok = m.find(string(name))
+	_, ok = m.get(string(name))
 	return types.Bool(ok)
 }
 
@@ -347,7 +408,7 @@ func (m *celMap) Equal(other ref.Val) ref.Val {
 		return types.False
 	}
 	for _, key := range m.sorted() {
-		mine, _ := m.find(string(key.(types.String)))
+		mine, _ := m.get(string(key.(types.String)))
 		theirs, found := o.Find(key)
 		if !found || mine == nil || mine.Equal(theirs) != types.True {
 			return types.False

@@ -51,7 +51,7 @@ func DefaultLimits() Limits {
 		MaxResolvedBytes:   4 << 20,
 		MaxReferences:      20_000,
 		MaxExpressionBytes: 8 << 10,
-		MaxExpressionCost:  1_000_000,
+		MaxExpressionCost:  200_000,
 		MaxSchemaSteps:     1_000_000,
 		MaxAttempts:        100,
 		MaxRetryDelay:      24 * time.Hour,

@@ -267,7 +267,7 @@ func newMismatch(e *jsonschema.ValidationError) mismatch {
 	}
 	switch k := e.ErrorKind.(type) {
 	case *kind.Type:
-		m.message = fmt.Sprintf("is %s, should be %s", article(k.Got), article(strings.Join(k.Want, " or ")))
+		m.message = fmt.Sprintf("is %s, should be %s", article(k.Got), articles(k.Want))
 	case *kind.Required:
 		m.missing = slices.Sorted(slices.Values(k.Missing))
 		m.message = "lacks " + quotedList(m.missing)
@@ -367,6 +367,14 @@ func article(t string) string {
 		return "an " + t
 	}
 	return "a " + t
+}
+
+func articles(types []string) string {
+	list := make([]string, len(types))
+	for i, t := range types {
+		list[i] = article(t)
+	}
+	return strings.Join(list, " or ")
 }
 
 func quotedList(names []string) string {

@@ -12,18 +12,20 @@ const (
 	typeObject
 )
 
-func (t jsonTypes) String() string {
-	text := ""
-	for i, name := range []string{"null", "boolean", "number", "string", "array", "object"} {
+var typeNames = []string{"null", "boolean", "number", "string", "array", "object"}
+
+func (t jsonTypes) names() []string {
+	var names []string
+	for i, name := range typeNames {
 		if t&(1<<i) != 0 {
-			if text != "" {
-				text += " or "
-			}
-			text += name
+			names = append(names, name)
 		}
 	}
-	return text
+	return names
 }
+
+// String writes the types for messages: "a string or null".
+func (t jsonTypes) String() string { return articles(t.names()) }
 
 // schemaTypes reads the value of "type". An integer is a number here: a value that is a number may well be whole.
 func schemaTypes(t Value) jsonTypes {

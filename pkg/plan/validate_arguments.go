@@ -46,8 +46,8 @@ func (v *validator) checkListReferences(s *stepCheck, input Value) {
 			continue
 		}
 		if t := v.referredType(ref); t != 0 && t&typeArray == 0 {
-			v.error(s, layerArguments, codeRefTypeMismatch, "for_each", fmt.Sprintf("%s is %s, for_each needs a list", quote(ref.Text), article(t.String())),
-				"refer to a list", values("got", StringValue(t.String()), "want", StringValue("array")))
+			v.error(s, layerArguments, codeRefTypeMismatch, "for_each", fmt.Sprintf("%s is %s, for_each needs a list", quote(ref.Text), t.String()),
+				"refer to a list", values("got", stringList(t.names()), "want", stringList(typeArray.names())))
 		}
 	}
 }
@@ -143,9 +143,9 @@ func (v *validator) checkReferenceType(s *stepCheck, a *actionCheck, ref *Refere
 	}
 	if want := allowedTypes(&cs.doc, schema); want != 0 && got&want == 0 {
 		v.error(s, layerArguments, codeRefTypeMismatch, field+ref.Pointer,
-			fmt.Sprintf("%s is %s, the argument takes %s", quote(ref.Text), article(got.String()), article(want.String())),
+			fmt.Sprintf("%s is %s, the argument takes %s", quote(ref.Text), got.String(), want.String()),
 			"refer to something else, or convert it in a step between",
-			values("got", StringValue(got.String()), "want", StringValue(want.String())))
+			values("got", stringList(got.names()), "want", stringList(want.names())))
 	}
 }
 
