@@ -20,9 +20,9 @@ func Decide(s State, now time.Time) []*runv1.Event {
 	return x.out
 }
 
-// decider decides and folds, event by event.
+// decider decides and folds, event by event. Its data is its own until it has finished.
 type decider struct {
-	s    State
+	d    *data
 	now  time.Time
 	at   *timestamppb.Timestamp
 	out  []*runv1.Event
@@ -31,10 +31,10 @@ type decider struct {
 }
 
 func newDecider(s State, now time.Time) *decider {
-	d := s.data()
+	d := *s.data()
 	now = laterOf(now.UTC(), timeOf(d.updatedAt))
 	m, _ := mode.For(d.spec.GetMode())
-	return &decider{s: s, now: now, at: timestamppb.New(now), mode: m}
+	return &decider{d: &d, now: now, at: timestamppb.New(now), mode: m}
 }
 
 // run decides until nothing follows or the limits of a commit are reached; more tells that something may follow.
@@ -61,14 +61,14 @@ func (x *decider) step() bool {
 func (x *decider) peek() bool { return x.next() != nil }
 
 func (x *decider) emit(e *runv1.Event) {
-	x.s = Evolve(x.s, e)
+	x.d.fold(e)
 	x.out = append(x.out, e)
 	x.size += proto.Size(e)
 }
 
 // event completes a decided event.
 func (x *decider) event(cause int64, rule string, vals *object, e *runv1.Event) *runv1.Event {
-	d := x.s.data()
+	d := x.d
 	e.RunId, e.Tenant, e.Trace = d.runID, d.tenant, d.trace
 	e.Revision = d.revision + 1
 	e.Id = eventID(d.runID, e.Revision)
@@ -89,7 +89,7 @@ func eventID(runID string, revision int64) string {
 // next is the next event that follows from the state, nil where none does. The order of the rules is the order of
 // this function: first what ends or stops a run, then what came back, then what it leads to, then new work.
 func (x *decider) next() *runv1.Event {
-	d := x.s.data()
+	d := x.d
 	switch {
 	case d.revision == 0 || d.terminal():
 		return nil

@@ -58,27 +58,27 @@ func sameTexts(a, b []*planv1.JsonText) bool {
 func (e *stepElem) hashOwn() {
 	st := e.st
 	var buf [384]byte
-	w := writer{b: buf[:0]}
-	w.str(st.GetStepId())
-	w.int(int64(st.GetStatus()))
-	w.int(int64(st.GetAttempts()))
-	w.int(int64(st.GetAttemptsBefore()))
-	w.int(int64(st.GetGeneration()))
-	w.sum(e.resultHash)
-	w.sum(e.itemsHash)
-	w.err(st.GetError())
-	w.str(st.GetSkipReason())
-	w.int(int64(st.GetAction()))
-	w.str(st.GetInputRequest())
-	w.bool(st.GetApproved())
-	w.bool(st.GetExpanded())
-	w.int(int64(st.GetPolicy()))
-	w.bool(st.GetFailedOptional())
-	w.bool(st.GetTimerFired())
-	w.bool(st.GetPartial())
-	w.bool(st.GetDue() != nil)
-	w.bool(st.GetDueAbsolute())
-	w.strs(st.GetFalsifiedAssumptions())
+	w := writer(buf[:0])
+	w = w.str(st.GetStepId())
+	w = w.int(int64(st.GetStatus()))
+	w = w.int(int64(st.GetAttempts()))
+	w = w.int(int64(st.GetAttemptsBefore()))
+	w = w.int(int64(st.GetGeneration()))
+	w = w.sum(e.resultHash)
+	w = w.sum(e.itemsHash)
+	w = w.err(st.GetError())
+	w = w.str(st.GetSkipReason())
+	w = w.int(int64(st.GetAction()))
+	w = w.str(st.GetInputRequest())
+	w = w.bool(st.GetApproved())
+	w = w.bool(st.GetExpanded())
+	w = w.int(int64(st.GetPolicy()))
+	w = w.bool(st.GetFailedOptional())
+	w = w.bool(st.GetTimerFired())
+	w = w.bool(st.GetPartial())
+	w = w.bool(st.GetDue() != nil)
+	w = w.bool(st.GetDueAbsolute())
+	w = w.strs(st.GetFalsifiedAssumptions())
 	e.ownHash = w.digest()
 	e.hashAll()
 }
@@ -89,10 +89,10 @@ func (e *stepElem) hashAll() {
 		return
 	}
 	var buf [80]byte
-	w := writer{b: buf[:0]}
-	w.sum(e.ownHash)
-	w.sum(e.items.hash())
-	w.uint(uint64(e.items.len()))
+	w := writer(buf[:0])
+	w = w.sum(e.ownHash)
+	w = w.sum(e.items.hash())
+	w = w.uint(uint64(e.items.len()))
 	e.hash = w.digest()
 }
 
@@ -187,21 +187,21 @@ func (e *actionElem) digest() *[32]byte { return &e.hash }
 func (e *actionElem) summary() summary  { return e.sum }
 
 func newActionElem(st *runv1.ActionState) *actionElem {
-	w := writer{b: make([]byte, 0, 512)}
-	w.str(st.GetActionId())
-	w.str(st.GetStepId())
-	w.int(int64(st.GetAttempt()))
-	w.str(st.GetTool())
-	w.str(st.GetToolVersion())
-	w.json(st.GetArguments())
-	w.str(st.GetIdempotencyKey())
-	w.bool(st.GetIdempotent())
-	w.uint(uint64(len(st.GetArtifacts())))
+	w := make(writer, 0, 512)
+	w = w.str(st.GetActionId())
+	w = w.str(st.GetStepId())
+	w = w.int(int64(st.GetAttempt()))
+	w = w.str(st.GetTool())
+	w = w.str(st.GetToolVersion())
+	w = w.json(st.GetArguments())
+	w = w.str(st.GetIdempotencyKey())
+	w = w.bool(st.GetIdempotent())
+	w = w.uint(uint64(len(st.GetArtifacts())))
 	for _, a := range st.GetArtifacts() {
-		w.artifact(a)
+		w = w.artifact(a)
 	}
-	w.int(int64(st.GetGeneration()))
-	w.int(int64(st.GetPrevious()))
+	w = w.int(int64(st.GetGeneration()))
+	w = w.int(int64(st.GetPrevious()))
 	e := &actionElem{bodyHash: w.digest()}
 	return e.withState(st)
 }
@@ -210,14 +210,14 @@ func newActionElem(st *runv1.ActionState) *actionElem {
 func (e *actionElem) withState(st *runv1.ActionState) *actionElem {
 	c := &actionElem{st: st, bodyHash: e.bodyHash, sum: summary{due: never}}
 	var buf [256]byte
-	w := writer{b: buf[:0]}
-	w.sum(e.bodyHash)
-	w.int(int64(st.GetStatus()))
-	w.str(st.GetObservationDigest())
-	w.bool(st.GetObservation() != nil)
-	w.err(st.GetError())
-	w.bool(st.GetLate())
-	w.bool(st.GetStarted())
+	w := writer(buf[:0])
+	w = w.sum(e.bodyHash)
+	w = w.int(int64(st.GetStatus()))
+	w = w.str(st.GetObservationDigest())
+	w = w.bool(st.GetObservation() != nil)
+	w = w.err(st.GetError())
+	w = w.bool(st.GetLate())
+	w = w.bool(st.GetStarted())
 	c.hash = w.digest()
 
 	switch st.GetStatus() {
@@ -250,28 +250,28 @@ func (e *planningElem) summary() summary  { return e.sum }
 
 func newPlanningElem(st *runv1.PlanningRequest) *planningElem {
 	var w writer
-	w.str(st.GetRequestId())
-	w.bool(st.GetReplan())
-	w.int(int64(st.GetAttempt()))
-	w.bool(st.GetOpen())
-	w.int(int64(st.GetBaseVersion()))
-	w.int(int64(st.GetScope()))
-	w.str(st.GetStepId())
-	w.err(st.GetError())
-	w.strs(st.GetFalsifiedAssumptions())
+	w = w.str(st.GetRequestId())
+	w = w.bool(st.GetReplan())
+	w = w.int(int64(st.GetAttempt()))
+	w = w.bool(st.GetOpen())
+	w = w.int(int64(st.GetBaseVersion()))
+	w = w.int(int64(st.GetScope()))
+	w = w.str(st.GetStepId())
+	w = w.err(st.GetError())
+	w = w.strs(st.GetFalsifiedAssumptions())
 	for _, list := range [...][]*planv1.Finding{st.GetFindings(), st.GetOutcomeFindings()} {
-		w.uint(uint64(len(list)))
+		w = w.uint(uint64(len(list)))
 		for _, f := range list {
-			w.message(f)
+			w = w.message(f)
 		}
 	}
-	w.str(st.GetRejectedText())
-	w.str(st.GetReportDigest())
-	w.int(int64(st.GetOutcome()))
-	w.str(st.GetOutcomeText())
-	w.err(st.GetOutcomeError())
-	w.str(st.GetOutcomeReason())
-	w.json(st.GetAnswer())
+	w = w.str(st.GetRejectedText())
+	w = w.str(st.GetReportDigest())
+	w = w.int(int64(st.GetOutcome()))
+	w = w.str(st.GetOutcomeText())
+	w = w.err(st.GetOutcomeError())
+	w = w.str(st.GetOutcomeReason())
+	w = w.json(st.GetAnswer())
 	e := &planningElem{st: st, hash: w.digest(), sum: summary{due: never}}
 	if st.GetOpen() {
 		e.sum.open, e.sum.flags = 1, isOpen
@@ -291,16 +291,16 @@ func (e *inputElem) summary() summary  { return e.sum }
 
 func newInputElem(st *runv1.UserInputState) *inputElem {
 	var buf [512]byte
-	w := writer{b: buf[:0]}
-	w.str(st.GetRequestId())
-	w.str(st.GetStepId())
-	w.bool(st.GetOpen())
-	w.json(st.GetAnswer())
-	w.str(st.GetBy())
-	w.str(st.GetQuestion())
-	w.json(st.GetSchema())
-	w.int(int64(st.GetPurpose()))
-	w.bool(st.GetTimedOut())
+	w := writer(buf[:0])
+	w = w.str(st.GetRequestId())
+	w = w.str(st.GetStepId())
+	w = w.bool(st.GetOpen())
+	w = w.json(st.GetAnswer())
+	w = w.str(st.GetBy())
+	w = w.str(st.GetQuestion())
+	w = w.json(st.GetSchema())
+	w = w.int(int64(st.GetPurpose()))
+	w = w.bool(st.GetTimedOut())
 	e := &inputElem{st: st, hash: w.digest(), sum: summary{due: never}}
 	if st.GetOpen() {
 		e.sum.open, e.sum.flags = 1, isOpen

@@ -13,6 +13,12 @@ import (
 // event of a kind that this version does not know only moves the revision; KnownEvent tells.
 func Evolve(s State, e *runv1.Event) State {
 	d := *s.data()
+	d.fold(e)
+	return State{d: &d}
+}
+
+// fold is Evolve in place.
+func (d *data) fold(e *runv1.Event) {
 	if e.GetRevision() > 0 {
 		d.revision = e.GetRevision()
 	} else {
@@ -22,7 +28,6 @@ func Evolve(s State, e *runv1.Event) State {
 		d.updatedAt = e.GetTime()
 	}
 	d.apply(e)
-	return State{d: &d}
 }
 
 // KnownEvent tells whether this version understands an event. A run with one that it does not is held back.

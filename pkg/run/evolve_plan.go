@@ -228,20 +228,20 @@ func (d *data) fingerprint(p *planv1.Plan) string {
 			continue
 		}
 		var w writer
-		w.int(int64(s.GetAction().GetKind()))
-		w.str(s.GetAction().GetName())
-		w.json(s.GetAction().GetArguments())
-		w.json(s.GetForEach())
-		w.str(s.GetWhen())
-		w.json(s.GetResult())
-		w.message(s.GetExpect())
+		w = w.int(int64(s.GetAction().GetKind()))
+		w = w.str(s.GetAction().GetName())
+		w = w.json(s.GetAction().GetArguments())
+		w = w.json(s.GetForEach())
+		w = w.str(s.GetWhen())
+		w = w.json(s.GetResult())
+		w = w.message(s.GetExpect())
 		todo = append(todo, w.digest())
 	}
 	slices.SortFunc(todo, func(a, b [32]byte) int { return slices.Compare(a[:], b[:]) })
 	var w writer
-	w.uint(uint64(succeeded))
+	w = w.uint(uint64(succeeded))
 	for _, t := range todo {
-		w.sum(t)
+		w = w.sum(t)
 	}
 	return w.hex()
 }

@@ -180,10 +180,10 @@ func (x *decider) request(d *data, p place, step *planv1.Step, st *runv1.StepSta
 // idempotencyKey is the same for every attempt of one intended effect.
 func idempotencyKey(runID, stepID string, args *planv1.JsonText, generation int32) string {
 	var w writer
-	w.str(runID)
-	w.str(stepID)
-	w.json(args)
-	w.int(int64(generation))
+	w = w.str(runID)
+	w = w.str(stepID)
+	w = w.json(args)
+	w = w.int(int64(generation))
 	return w.hex()[:32]
 }
 

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/cairnrun/cairn/pkg/run/mode"
 	runv1 "github.com/cairnrun/cairn/proto/cairn/run/v1"
 )
 
@@ -29,22 +30,16 @@ func Advance(s State, report *runv1.Report, now time.Time) Step {
 	}
 	x := newDecider(s, now)
 	x.emit(e)
-	x.adopt()
+	x.mode, _ = mode.For(x.d.spec.GetMode())
 	more := x.run(CommitEvents, CommitBytes)
-	return Step{State: x.s, Event: e, Events: x.out, More: more}
+	return Step{State: State{d: x.d}, Event: e, Events: x.out, More: more}
 }
 
 // Continue decides until nothing follows or a commit is full: after a commit with More, and after a take-over.
 func Continue(s State, now time.Time) Step {
 	x := newDecider(s, now)
 	more := x.run(CommitEvents, CommitBytes)
-	return Step{State: x.s, Events: x.out, More: more}
-}
-
-// adopt takes the mode of a run that has only now been submitted.
-func (x *decider) adopt() {
-	y := newDecider(x.s, x.now)
-	x.mode = y.mode
+	return Step{State: State{d: x.d}, Events: x.out, More: more}
 }
 
 // NewCommit makes the commit of events that led to s. Its events are copies without what follows from the commit; the
