@@ -18,7 +18,7 @@ func (a *app) planCommand() *cobra.Command {
 	var revision int64
 	c := &cobra.Command{
 		Use:   "plan RUN",
-		Short: "Show a run's plan as a tree; check a plan document",
+		Short: "Show a run's plan as a tree; check a plan document; print its schema",
 		Args:  args(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			s, err := a.getRun(c, args[0], revision)
@@ -36,7 +36,7 @@ func (a *app) planCommand() *cobra.Command {
 		},
 	}
 	c.Flags().Int64Var(&revision, "revision", 0, "the plan at this revision, in place of now")
-	c.AddCommand(a.planCheckCommand())
+	c.AddCommand(a.planCheckCommand(), a.planSchemaCommand())
 	return c
 }
 

@@ -79,7 +79,7 @@ func (s *liveScreen) tick() error {
 	}
 	_, o.Height = terminalSize(s.out)
 	o.Now, o.Frame = time.Now(), s.frame
-	return s.live.Draw(s.view.Frame(o))
+	return s.live.Draw(s.view.Frame(o), o.Width)
 }
 
 func (s *liveScreen) close() { s.live.Close() }

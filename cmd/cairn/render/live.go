@@ -11,6 +11,7 @@ type Live struct {
 	out   io.Writer
 	drawn int
 	last  string
+	width int
 }
 
 // NewLive hides the cursor until Close.
@@ -19,8 +20,12 @@ func NewLive(out io.Writer) *Live {
 	return &Live{out: out}
 }
 
-// Draw replaces what was drawn before. Lines must fit the terminal's width: a wrapped line would count twice.
-func (l *Live) Draw(lines []string) error {
+// Draw replaces what was drawn before. Lines must fit the terminal's width: a wrapped line would count twice. When the
+// width has changed, what was drawn may be wrapped, and it draws anew below.
+func (l *Live) Draw(lines []string, width int) error {
+	if width != l.width {
+		l.drawn, l.width = 0, width
+	}
 	text := strings.Join(lines, "\n")
 	if text == l.last && l.drawn > 0 {
 		return nil

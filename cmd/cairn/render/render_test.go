@@ -152,15 +152,19 @@ func TestAHighTreeKeepsWhatMatters(t *testing.T) {
 func TestLiveRedrawsInPlace(t *testing.T) {
 	var b strings.Builder
 	l := NewLive(&b)
-	for _, lines := range [][]string{{"one", "two"}, {"one", "two"}, {"ONE"}} {
-		if err := l.Draw(lines); err != nil {
+	for _, d := range []struct {
+		lines []string
+		width int
+	}{{[]string{"one", "two"}, 80}, {[]string{"one", "two"}, 80}, {[]string{"ONE"}, 80}, {[]string{"narrow"}, 40}} {
+		if err := l.Draw(d.lines, d.width); err != nil {
 			t.Fatal(err)
 		}
 	}
 	l.Close()
 	want := "\x1b[?25l" +
 		"\x1b[?2026h\r\x1b[2Kone\n\r\x1b[2Ktwo\n\x1b[J\x1b[?2026l" +
-		"\x1b[?2026h\x1b[2A\r\x1b[2KONE\n\x1b[J\x1b[?2026l" + "\x1b[?25h"
+		"\x1b[?2026h\x1b[2A\r\x1b[2KONE\n\x1b[J\x1b[?2026l" +
+		"\x1b[?2026h\r\x1b[2Knarrow\n\x1b[J\x1b[?2026l" + "\x1b[?25h"
 	if b.String() != want {
 		t.Fatalf("got %q\nwant %q", b.String(), want)
 	}
