@@ -304,17 +304,23 @@ func (s *subscription) answer(m *nats.Msg, what string) {
 	}
 }
 
+// inboxDrainTimeout bounds the wait for what the server has sent already.
+const inboxDrainTimeout = 2 * time.Second
+
 // drain takes no new message, gives back what waits in lanes, and waits for the handlers.
 func (s *subscription) drain(beat *time.Ticker) {
 	s.mu.Lock()
 	inbox := s.inbox
 	s.mu.Unlock()
 	drained := inbox.StatusChanged(nats.SubscriptionClosed)
-	if inbox.Drain() == nil {
+	if !s.js.Conn().IsConnected() {
+		// Nothing more can come, and no answer can go.
+		_ = inbox.Unsubscribe()
+	} else if inbox.Drain() == nil {
 		// What the server sent before it saw the end of interest still comes, and is given back at once.
 		select {
 		case <-drained:
-		case <-time.After(s.config.DrainTimeout):
+		case <-time.After(inboxDrainTimeout):
 		}
 	}
 	finished := make(chan struct{})
@@ -340,6 +346,9 @@ func (s *subscription) drain(beat *time.Ticker) {
 
 // flush makes sure that acknowledgements have left before the connection is closed.
 func (s *subscription) flush() {
+	if !s.js.Conn().IsConnected() {
+		return
+	}
 	if err := s.js.Conn().FlushTimeout(5 * time.Second); err != nil && s.js.Conn().IsConnected() {
 		s.config.Logger.Warn("acknowledgements may be lost, messages may come again", "consumer", s.config.Durable, "error", err)
 	}
