@@ -155,14 +155,14 @@ func (w *worker) execute(ctx context.Context, d *delivery) ([]byte, verdict) {
 	started := time.Now()
 	var m ActionMessage
 	if err := json.Unmarshal(d.data, &m); err != nil {
-		return w.encodeResult(d, started, nil, nil, Errorf(CodeInvalidArguments, "the action is not readable: %w", err)), answer
+		return w.refusal(d, Errorf(CodeInvalidArguments, "the action is not readable: %w", err)), answer
 	}
 	idempotent := w.tool.def.Idempotent && d.header.Get(HeaderIdempotent) != "false"
 	notAfter := started.Add(w.timeout())
 	if text := d.header.Get(HeaderNotAfter); text != "" {
 		t, err := time.Parse(time.RFC3339Nano, text)
 		if err != nil {
-			return w.encodeResult(d, started, nil, nil, Errorf(CodeInvalidArguments, "header %s: %w", HeaderNotAfter, err)), answer
+			return w.refusal(d, Errorf(CodeInvalidArguments, "header %s: %w", HeaderNotAfter, err)), answer
 		}
 		notAfter = t
 	}
@@ -183,7 +183,7 @@ func (w *worker) execute(ctx context.Context, d *delivery) ([]byte, verdict) {
 		}
 	}
 	if late {
-		return w.encodeResult(d, started, nil, nil, Errorf(CodeTimeout, "not started: the deadline %s had passed", notAfter.Format(time.RFC3339Nano))), answer
+		return w.refusal(d, Errorf(CodeTimeout, "not started: the deadline %s had passed", notAfter.Format(time.RFC3339Nano))), answer
 	}
 	call := w.newCall(d, m, notAfter)
 	ctx, cancel := context.WithDeadlineCause(context.WithValue(ctx, callKey{}, call), notAfter, context.DeadlineExceeded)
@@ -193,8 +193,14 @@ func (w *worker) execute(ctx context.Context, d *delivery) ([]byte, verdict) {
 	if v != answer {
 		return nil, v
 	}
-	return w.encodeResult(d, started, call.usageSet(), output, fault), answer
+	started = started.UTC()
+	return w.encodeResult(d, &ResultMessage{
+		Output: output, Usage: call.usageSet(), ExecutedBy: w.Instance, StartedAt: &started, Duration: Duration(time.Since(started)),
+	}, fault), answer
 }
+
+// refusal answers an action that was not started: nobody is named as having executed it.
+func (w *worker) refusal(d *delivery, fault *Error) []byte { return w.encodeResult(d, &ResultMessage{}, fault) }
 
 func (w *worker) timeout() time.Duration {
 	if t := time.Duration(w.tool.def.Timeout); t > 0 {
@@ -245,9 +251,8 @@ func (w *worker) claim(ctx context.Context, d *delivery, state string) (created 
 	}
 }
 
-func (w *worker) encodeResult(d *delivery, started time.Time, usage *Usage, output json.RawMessage, fault *Error) []byte {
-	started = started.UTC()
-	r := ResultMessage{Status: StatusSuccess, Output: output, Usage: usage, ExecutedBy: w.Instance, StartedAt: &started, Duration: Duration(time.Since(started))}
+func (w *worker) encodeResult(d *delivery, r *ResultMessage, fault *Error) []byte {
+	r.Status = StatusSuccess
 	if fault != nil {
 		r.Status, r.Error = StatusError, fault.wire()
 		if fault.partial {
@@ -264,7 +269,7 @@ func (w *worker) encodeResult(d *delivery, started time.Time, usage *Usage, outp
 	if err != nil {
 		// Only an output that is not JSON gets here, and Call has checked it.
 		w.Logger.Error("result not encoded", "run_id", d.runID, "action_id", d.actionID, "error", err)
-		r = ResultMessage{Status: StatusError, Error: &WireError{Code: CodeInvalidOutput, Message: cut(err.Error(), maxErrorMessage)}}
+		r = &ResultMessage{Status: StatusError, ExecutedBy: r.ExecutedBy, Error: &WireError{Code: CodeInvalidOutput, Message: cut(err.Error(), maxErrorMessage)}}
 		body, _ = r.Encode()
 	}
 	return body

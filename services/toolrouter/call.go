@@ -81,6 +81,24 @@ func (r *router) call(ctx context.Context, w *runv1.Work) error {
 		}
 		refusal = fault(tool.CodeInvalidArguments, "the arguments do not fit into a message: %d bytes, the bus takes %d (max_payload); hand large values over as artifacts", large.Size, large.Limit)
 	}
+	return r.refuseCall(ctx, w, def, refusal)
+}
+
+// refuseCall reports a refusal if it is true. The work may have come before, and its action may have been dispatched then: for
+// one that must not be repeated only the claim tells whether it has started. If so nothing is reported here: its result
+// will be, or the run asks for a revocation.
+func (r *router) refuseCall(ctx context.Context, w *runv1.Work, def *planv1.ToolDefinition, refusal *runv1.Error) error {
+	call := w.GetCall()
+	if !call.GetIdempotent() || def != nil && !def.GetIdempotent() {
+		revoked, err := r.claimRevoked(ctx, w.GetRunId(), call.GetActionId())
+		if err != nil {
+			return err
+		}
+		if !revoked {
+			r.Logger.WarnContext(ctx, "action has started already, its refusal is not reported", "action_id", call.GetActionId(), "code", refusal.GetCode())
+			return nil
+		}
+	}
 	return r.refuse(ctx, w, call.GetActionId(), refusal)
 }
 
@@ -162,5 +180,5 @@ func (r *router) workExhausted(ctx context.Context, d bus.Dead) error {
 		// Nobody can be told about what cannot be read; a revocation is asked for again by the run itself.
 		return nil
 	}
-	return r.refuse(ctx, w, w.GetCall().GetActionId(), fault(tool.CodeDeliveryExhaust, "the tool router could not dispatch the action in %d tries: %s", d.Deliveries, d.Reason))
+	return r.refuseCall(ctx, w, nil, fault(tool.CodeDeliveryExhaust, "the tool router could not dispatch the action in %d tries: %s", d.Deliveries, d.Reason))
 }

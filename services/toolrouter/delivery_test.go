@@ -18,6 +18,36 @@ import (
 	"github.com/cairnrun/cairn/services/toolrouter"
 )
 
+// Work can come again after its action was dispatched. A refusal must not be reported then, unless it is true.
+func TestARefusalOfStartedWorkIsNotReported(t *testing.T) {
+	w := withStreams(t)
+	w.router(nil)
+	for i, refuse := range []func(*runv1.Work){
+		func(w *runv1.Work) { w.GetCall().NotAfter = timestamppb.New(time.Now().Add(-time.Second)) },
+		func(w *runv1.Work) { w.ValidUntil = timestamppb.New(time.Now().Add(-time.Second)) },
+		func(w *runv1.Work) { w.GetCall().Tool = "gone" },
+	} {
+		started := notIdempotent(call(runID(2*i), "s-1", "gone", "{}"))
+		refuse(started)
+		if created, err := tool.Claim(t.Context(), w.js, runID(2*i), "s-1", tool.NewClaim(tool.ClaimStarted, "a tool")); err != nil || !created {
+			t.Fatal(created, err)
+		}
+		w.send(started)
+		w.empty(bus.StreamWork)
+		if len(w.reports) != 0 {
+			t.Errorf("%d: reported: %v", i, <-w.reports)
+		}
+		fresh := notIdempotent(call(runID(2*i+1), "s-1", "gone", "{}"))
+		refuse(fresh)
+		if o := w.do(fresh); o.GetError() == nil || o.GetExecutedBy() != "" {
+			t.Errorf("%d: %v", i, o)
+		}
+		if c, err := tool.ReadClaim(t.Context(), w.js, runID(2*i+1), "s-1"); err != nil || c.State != tool.ClaimRevoked {
+			t.Errorf("%d: claim %v, %v: a refusal must be final", i, c, err)
+		}
+	}
+}
+
 // foreign is a tool instance that is not ours and can be as bad as it likes.
 func (w *world) foreign(name string, ackWait time.Duration, maxDeliver int) jetstream.Consumer {
 	w.t.Helper()
@@ -333,7 +363,11 @@ func TestAnActionIsNotStartedAfterItsDeadline(t *testing.T) {
 	w.serve(nil, tool.New("pay", act, tool.Version("1.0.0")), tool.New("look", act, tool.Version("1.0.0"), tool.Idempotent()))
 	for range 2 {
 		r := wait(t, w.reports, "a refusal")
-		failure(t, r.GetResultReported().GetObservation(), tool.CodeTimeout)
+		o := r.GetResultReported().GetObservation()
+		failure(t, o, tool.CodeTimeout)
+		if o.GetExecutedBy() != "" || o.GetStartedAt() != nil {
+			t.Errorf("somebody is said to have executed it: %v", o)
+		}
 	}
 	if fx.of("any") != 0 {
 		t.Error("executed after the deadline")

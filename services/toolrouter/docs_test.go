@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/cairnrun/cairn/pkg/bus"
+	"github.com/cairnrun/cairn/pkg/run"
 	"github.com/cairnrun/cairn/pkg/tool"
 	planv1 "github.com/cairnrun/cairn/proto/cairn/plan/v1"
+	runv1 "github.com/cairnrun/cairn/proto/cairn/run/v1"
 	"github.com/cairnrun/cairn/proto/exactjson"
 	"github.com/cairnrun/cairn/services/toolrouter"
 )
@@ -46,6 +48,28 @@ func TestDocumentedCodesAreTheSources(t *testing.T) {
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("docs/tools.md has\n%s\nthe source has\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// The core classifies by a table of its own, since it imports nothing of a tool's; the two say the same.
+func TestCodesAreTheCores(t *testing.T) {
+	core := map[string]run.CodeRule{}
+	var ambiguous []string
+	for _, c := range run.Codes() {
+		core[c.Code] = c
+	}
+	for _, c := range tool.Codes() {
+		rule, ok := core[c.Name]
+		if !ok || rule.Retryable != c.Retryable || (rule.Class == runv1.FaultClass_FAULT_CLASS_PLAN) != c.Plan {
+			t.Errorf("%s: the core has %+v, tools have %+v", c.Name, rule, c)
+		}
+		if rule.Ambiguous {
+			ambiguous = append(ambiguous, "`"+c.Name+"`")
+		}
+	}
+	last := len(ambiguous) - 1
+	if want := "an error " + strings.Join(ambiguous[:last], ", ") + " or " + ambiguous[last] + " of a call"; !strings.Contains(toolsDoc(t), want) {
+		t.Errorf("docs/tools.md does not say %q", want)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/cairnrun/cairn/pkg/tool"
 	planv1 "github.com/cairnrun/cairn/proto/cairn/plan/v1"
 	runv1 "github.com/cairnrun/cairn/proto/cairn/run/v1"
@@ -113,6 +115,26 @@ func TestPythonToolService(t *testing.T) {
 	w.send(revocation(runID(6), "note-1", "note.append", false))
 	if o := w.report(runID(6), "note-1"); o.GetOutcome() != runv1.Outcome_OUTCOME_STARTED {
 		t.Errorf("outcome %s", o.GetOutcome())
+	}
+
+	// Too late: refused, and nobody can start it any more.
+	results, err := w.nc.SubscribeSync(tool.ResultPrefix + runID(7) + ".>")
+	must(t, err)
+	body := tool.ActionMessage{RunID: runID(7), StepID: "note", ActionID: "note-1", Attempt: 1, Tool: "note.append", Arguments: []byte(`{"line":"never"}`)}
+	action, err := body.Encode()
+	must(t, err)
+	late := &nats.Msg{Subject: tool.ActionSubject(runID(7), "note-1", "note.append"), Data: action, Header: nats.Header{}}
+	late.Header.Set(tool.HeaderNotAfter, "2026-01-02T03:04:05.123456789Z")
+	_, err = w.js.PublishMsg(t.Context(), late)
+	must(t, err)
+	refusal, err := results.NextMsg(patience)
+	must(t, err)
+	var refused tool.ResultMessage
+	if err := json.Unmarshal(refusal.Data, &refused); err != nil || refused.Error == nil || refused.Error.Code != tool.CodeTimeout || refused.ExecutedBy != "" {
+		t.Errorf("refusal %s, %v", refusal.Data, err)
+	}
+	if c, err := tool.ReadClaim(t.Context(), w.js, runID(7), "note-1"); err != nil || c.State != tool.ClaimRevoked {
+		t.Errorf("claim %v, %v", c, err)
 	}
 	data, err := os.ReadFile(notes)
 	must(t, err)

@@ -47,11 +47,12 @@ func (r *router) report(ctx context.Context, w *runv1.Work, actionID string, o *
 	})
 }
 
-// refuse reports that an action failed without a result of a tool.
+// refuse reports that an action failed without a result of a tool. Nobody executed it: ExecutedBy is empty, which tells the
+// core that an ambiguous code may be cleared up by a revocation.
 func (r *router) refuse(ctx context.Context, w *runv1.Work, actionID string, e *runv1.Error) error {
 	r.Logger.WarnContext(ctx, "action refused", "action_id", actionID, "code", e.GetCode(), "error", e.GetMessage())
 	r.measure(ctx, w.GetCall().GetTool(), e, 0)
-	return r.report(ctx, w, actionID, &runv1.Observation{Outcome: runv1.Outcome_OUTCOME_ERROR, Error: e, ExecutedBy: r.Instance})
+	return r.report(ctx, w, actionID, &runv1.Observation{Outcome: runv1.Outcome_OUTCOME_ERROR, Error: e})
 }
 
 func (r *router) measure(ctx context.Context, name string, e *runv1.Error, took time.Duration) {

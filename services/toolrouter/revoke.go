@@ -38,7 +38,7 @@ func (r *router) revoke(ctx context.Context, w *runv1.Work, revoke *runv1.Revoke
 			r.Logger.WarnContext(ctx, "waiting action not deleted", "action_id", revoke.GetActionId(), "error", err)
 		}
 	}
-	return r.report(ctx, w, revoke.GetActionId(), &runv1.Observation{Outcome: outcome, ExecutedBy: "toolrouter"})
+	return r.report(ctx, w, revoke.GetActionId(), &runv1.Observation{Outcome: outcome})
 }
 
 // claimRevoked says whether the action is revoked: by this claim, or by an earlier one that also revoked.

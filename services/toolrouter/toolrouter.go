@@ -39,7 +39,7 @@ type Config struct {
 	MaxArtifactBytes int64
 	// SweepEvery is the time between two sweeps for undeliverable actions. Default 10 s.
 	SweepEvery time.Duration
-	// Instance is reported as executed_by of refusals and of built-in tools; host and process id where empty.
+	// Instance is reported as executed_by of built-in tools; host and process id where empty.
 	Instance string
 	// Model is asked by the built-in llm tools. Without a name it is taken from the environment (llm.FromEnv); where that
 	// names none either, they are not offered.

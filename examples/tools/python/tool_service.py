@@ -271,7 +271,8 @@ class Service:
             result = {"status": "error", "error": {"code": "internal", "message": repr(e)}}
         finally:
             del self.calls[run, action_id]
-        result |= {"executed_by": INSTANCE, "started_at": format_time(started), "duration": f"{time.time() - started:.6f}s"}
+        if not late:  # a call that was not started has nobody who executed it
+            result |= {"executed_by": INSTANCE, "started_at": format_time(started), "duration": f"{time.time() - started:.6f}s"}
         body = dumps(result)
         if len(body) + 64 * 1024 > self.nats.info["max_payload"]:
             body = dumps({"status": "error", "error": {"code": "output_too_large", "message": f"the result has {len(body)} bytes"}})
