@@ -23,6 +23,7 @@ func TestSubscriberGoesOnAfterTheServerRestarts(t *testing.T) {
 		return s
 	}
 	s := start(0)
+	t.Cleanup(func() { s.Close() })
 	_, portText, err := net.SplitHostPort(s.URL()[len("nats://"):])
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +48,6 @@ func TestSubscriberGoesOnAfterTheServerRestarts(t *testing.T) {
 
 	s.Close()
 	s = start(port)
-	t.Cleanup(s.Close)
 	p := bus.NewPublisher(js, bus.PublisherConfig{Attempts: 50})
 	if err := p.Publish(bus.PlanSubject("r2", "plan-3"), message.NewMessage("", []byte("after"))); err != nil {
 		t.Fatal(err)
