@@ -2,6 +2,7 @@ package run
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -199,7 +200,7 @@ func (x *decider) expand(d *data, p place, step *planv1.Step, cause int64, sc sc
 	}
 	list, err := plan.ParseValue(resolved.Arguments.GetText())
 	if err != nil || list.Kind() != plan.Array {
-		return x.failStep(d, p, step, cause, "for_each", fault(codeSchemaMismatch, "for_each needs a list, and this is a %s", list.Kind()), nil)
+		return x.failStep(d, p, step, cause, "for_each", fault(codeSchemaMismatch, "for_each needs a list; what is there is: %s", list.Kind()), nil)
 	}
 	if len(list.Items()) > MaxItems {
 		return x.failStep(d, p, step, cause, "for_each", budgetFault("max_items", int64(len(list.Items())), MaxItems), nil)
@@ -272,7 +273,7 @@ func (x *decider) conditionFailed(d *data, p place, cause int64, when string, er
 			}
 		}
 	}
-	e := withDetails(fault(codeConditionFailed, "the condition cannot be evaluated: %s", err.Error()), vals.json())
+	e := withDetails(fault(codeConditionFailed, "%s", strings.Replace(err.Error(), "the expression", "the condition", 1)), vals.json())
 	return x.failStep(d, p, d.plan.GetSteps()[p.step], cause, "condition", e, nil)
 }
 

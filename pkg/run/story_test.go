@@ -50,9 +50,15 @@ func storyTools() []*planv1.ToolDefinition {
 	}
 }
 
+// tb is what a story needs of a test; property tests have it too.
+type tb interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
 // story is one run while it is told.
 type story struct {
-	t       testing.TB
+	t       tb
 	state   run.State
 	now     time.Time
 	commits []*runv1.Commit
@@ -61,7 +67,7 @@ type story struct {
 	out     strings.Builder
 }
 
-func newStory(t testing.TB) *story {
+func newStory(t tb) *story {
 	return &story{t: t, state: run.New("r1"), now: start}
 }
 
@@ -172,11 +178,11 @@ func (s *story) progress() bool {
 	return due || open || len(run.Pending(s.state)) > 0
 }
 
-func exactJSON(t testing.TB, m proto.Message) string {
+func exactJSON(t tb, m proto.Message) string {
 	t.Helper()
 	b, err := exactjson.Marshal(m)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v", err)
 	}
 	return string(b)
 }
@@ -438,13 +444,13 @@ func firstDifference(want, got string) string {
 func (s *story) writeLog(file string) {
 	s.t.Helper()
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		s.t.Fatal(err)
+		s.t.Fatalf("%v", err)
 	}
 	var b strings.Builder
 	for _, c := range s.commits {
 		b.WriteString(exactJSON(s.t, c) + "\n")
 	}
 	if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
-		s.t.Fatal(err)
+		s.t.Fatalf("%v", err)
 	}
 }

@@ -1,0 +1,55 @@
+package run
+
+// RuleName is a rule that decided events name, for documents and tests.
+type RuleName struct{ Name, Meaning string }
+
+// Rules lists the rules by which this core decides.
+func Rules() []RuleName {
+	return []RuleName{
+		{"plan", "a run without a plan asks the planner for one, and again with the findings where it was refused"},
+		{"plan_rejected", "a refused plan that may not be asked for again fails the run"},
+		{"planning_failed", "the planner gave up"},
+		{"ready", "the dependencies are terminal, the condition holds, and fewer than max_parallel actions are under way"},
+		{"condition", "the step's condition was evaluated"},
+		{"references", "a reference of the step has no value"},
+		{"dependency", "what the step depends on failed, and was to have succeeded"},
+		{"start", "the step cannot be started as it is written"},
+		{"for_each", "the step's list was resolved"},
+		{"items_done", "all items of a for_each step have ended"},
+		{"item_failed", "an item of a for_each step failed for good"},
+		{"control", "a step that the core does itself is done"},
+		{"confirm", "the action needs approval"},
+		{"not_approved", "the approval was not given"},
+		{"answered", "a person answered the question"},
+		{"observed", "the action succeeded and its result is what the plan expects"},
+		{"expect", "the result is not what the plan expects"},
+		{"retry", "the error may be cured by a repeat, and an attempt is left"},
+		{"failure", "the error is not to be retried, or the attempts are used up"},
+		{"unknown_outcome", "the action was started and nobody knows how it ended"},
+		{"revoke", "an action that must not be repeated is asked not to start any more"},
+		{"judge", "the state of the action does not let the step go on"},
+		{"on_failure", "the step's failure policy"},
+		{"user_decision", "a person decided what becomes of a failed step"},
+		{"step_failed", "a step failed whose failure fails the run"},
+		{"compensate", "a step that succeeded is undone"},
+		{"compensated", "what could be undone is undone"},
+		{"replan", "a failed step or an unmet acceptance check asks for a patch"},
+		{"replan_limit", "the run was replanned max_replans times"},
+		{"replan_answer", "the replanner answered instead of patching"},
+		{"replan_declined", "the replanner has neither patch nor answer"},
+		{"replan_oscillation", "the patch comes back to what failed before, with nothing learnt since"},
+		{"no_progress", "the patch changes nothing"},
+		{"patch_rejected", "the patch was refused twice"},
+		{"resume", "the mode cannot go on with the patched plan"},
+		{"warn", "a limit is at 80 %"},
+		{"max_events", "the run's history is full"},
+		{"max_steps", "the run has requested as many actions as it may"},
+		{"max_duration", "the run's time is up"},
+		{"complete", "all steps are done and the acceptance checks hold"},
+		{"finalize", "all steps are done and the run cannot complete"},
+		{"cancel", "the run was cancelled"},
+		{"mode", "this version does not have the run's mode"},
+		{"initialize", "the mode does not begin with a plan"},
+		{"stuck", "steps are open and nothing can bring them on"},
+	}
+}
