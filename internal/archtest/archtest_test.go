@@ -223,3 +223,28 @@ func TestFilesAreShort(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestArchitectureNamesWhatIsThere: a page that sends a newcomer to a file that is gone is worse than none.
+func TestArchitectureNamesWhatIsThere(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root(t), "ARCHITECTURE.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := 0
+	for _, word := range strings.Split(string(text), "`") {
+		if !strings.ContainsAny(word, "/") || strings.ContainsAny(word, " {}<>\n") || !strings.ContainsAny(word, ".") && !strings.HasPrefix(word, "cmd/") {
+			continue
+		}
+		top := strings.SplitN(word, "/", 2)[0]
+		if !slices.Contains([]string{"proto", "pkg", "services", "cmd", "internal", "docs", "deploy", "examples"}, top) {
+			continue
+		}
+		named++
+		if found, err := filepath.Glob(filepath.Join(root(t), word)); err != nil || len(found) == 0 {
+			t.Errorf("ARCHITECTURE.md names %s, which is not there", word)
+		}
+	}
+	if named < 30 {
+		t.Errorf("only %d paths were found in ARCHITECTURE.md", named)
+	}
+}
