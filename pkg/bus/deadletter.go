@@ -19,6 +19,8 @@ const (
 	HeaderDeadSequence   = "Cairn-Dead-Sequence"
 	HeaderDeadDeliveries = "Cairn-Dead-Deliveries"
 	HeaderDeadReason     = "Cairn-Dead-Reason"
+	// HeaderDeadSize is the size in bytes of content that was left out, since it does not fit beside these headers.
+	HeaderDeadSize = "Cairn-Dead-Size"
 )
 
 // maxReason bounds the reason in a dead letter's header, in bytes.
@@ -61,7 +63,15 @@ func bury(ctx context.Context, p *Publisher, d Dead, told func(context.Context, 
 	msg.Header.Set(HeaderDeadSequence, strconv.FormatUint(d.Sequence, 10))
 	msg.Header.Set(HeaderDeadDeliveries, strconv.Itoa(d.Deliveries))
 	msg.Header.Set(HeaderDeadReason, headerText(d.Reason, maxReason))
-	if _, err := p.Send(ctx, msg); err != nil {
+	_, err := p.Send(ctx, msg)
+	if errors.Is(err, ErrTooLarge) {
+		// With the headers of a dead letter it no longer fits: the reason matters more than the content.
+		msg.Data = nil
+		msg.Header = nats.Header{MetaMessageID: msg.Header[MetaMessageID], HeaderDeadSubject: {d.Subject}, HeaderDeadSequence: msg.Header[HeaderDeadSequence],
+			HeaderDeadDeliveries: msg.Header[HeaderDeadDeliveries], HeaderDeadReason: msg.Header[HeaderDeadReason], HeaderDeadSize: {strconv.Itoa(len(d.Data))}}
+		_, err = p.Send(ctx, msg)
+	}
+	if err != nil {
 		return fmt.Errorf("dead letter of %s: %w", d.Subject, err)
 	}
 	if told == nil {

@@ -1,14 +1,18 @@
 package bus_test
 
 import (
+	"bytes"
 	"context"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/cairnrun/cairn/pkg/bus"
+	"github.com/cairnrun/cairn/pkg/bus/embedded"
 )
 
 // refuseAll is a consumer of somebody else's making, with a server-side limit: it refuses its message every time.
@@ -103,4 +107,28 @@ func TestExhaustedSweepLeavesLiveMessagesAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	left(t, js, bus.StreamActions, 2)
+}
+
+func TestDeadLetterThatDoesNotFitIsKeptWithoutItsContent(t *testing.T) {
+	js := connect(t)
+	letters := deadLetters(t, js)
+	data := bytes.Repeat([]byte("x"), embedded.MaxPayload-200)
+	if _, err := js.Publish(t.Context(), bus.PlanSubject("r1", "plan-1"), data); err != nil {
+		t.Fatal(err)
+	}
+	s, err := bus.NewSubscriber(js, bus.SubscriberConfig{Stream: bus.StreamWork, Durable: "large"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := bus.NewRouter(bus.RouterConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.AddConsumerHandler("large", bus.PlanPrefix+">", s, func(*message.Message) error { return bus.ErrPoison })
+	run(t, r)
+	letter := receive(t, letters, "the dead letter")
+	if h := letter.Headers(); len(letter.Data()) != 0 || h.Get(bus.HeaderDeadSize) != strconv.Itoa(len(data)) || h.Get(bus.HeaderDeadSubject) != bus.PlanSubject("r1", "plan-1") {
+		t.Errorf("%d bytes, headers %v", len(letter.Data()), h)
+	}
+	left(t, js, bus.StreamWork, 0)
 }
