@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -193,6 +194,15 @@ func (s *stack) submit(id, goal string) (<-chan struct{}, error) {
 	}
 	_, err = s.js.PublishMsgAsync(&nats.Msg{Subject: bus.ReportSubject(bus.Partition(id, s.o.partitions), id), Data: data})
 	return c, err
+}
+
+// cpuTime is what this process has used so far.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // await waits for a run's end.

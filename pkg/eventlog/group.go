@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -50,21 +51,79 @@ func Hash(stored []byte) []byte {
 // EncodeCommit makes the entry that stores a commit. It leaves out of the events what follows from the commit and does
 // not change c. A commit without events (a snapshot) stands at the given revision.
 func EncodeCommit(c *runv1.Commit, revision int64) (*runv1.Entry, error) {
-	e := &runv1.Entry{RunId: c.GetRunId(), FirstRevision: revision + 1, LastRevision: revision, Encoding: runv1.Encoding_ENCODING_RAW}
-	if n := len(c.GetEvents()); n > 0 {
-		e.FirstRevision, e.LastRevision = c.GetEvents()[0].GetRevision(), c.GetEvents()[n-1].GetRevision()
+	first := revision + 1
+	if len(c.GetEvents()) > 0 {
+		first = c.GetEvents()[0].GetRevision()
+		revision = c.GetEvents()[len(c.GetEvents())-1].GetRevision()
 	}
 	raw, err := proto.Marshal(lean(c))
 	if err != nil {
-		return nil, fmt.Errorf("encode commit of run %s at revision %d: %w", c.GetRunId(), e.GetLastRevision(), err)
+		return nil, fmt.Errorf("encode commit of run %s at revision %d: %w", c.GetRunId(), revision, err)
 	}
-	e.Commit = raw
+	return entry(c.GetRunId(), first, revision, raw), nil
+}
+
+func entry(runID string, first, last int64, raw []byte) *runv1.Entry {
+	e := &runv1.Entry{RunId: runID, FirstRevision: first, LastRevision: last, Encoding: runv1.Encoding_ENCODING_RAW, Commit: raw}
 	if len(raw) > CompressOver {
 		if packed := encoder().EncodeAll(raw, nil); len(packed) < len(raw) {
 			e.Encoding, e.Commit = runv1.Encoding_ENCODING_ZSTD, packed
 		}
 	}
-	return e, nil
+	return e
+}
+
+// Writer encodes a commit while its events still come, each once. The zero value is empty.
+type Writer struct {
+	time        *timestamppb.Timestamp
+	first, last int64
+	events      []byte
+}
+
+// eventsField is cairn.run.v1.Commit.events. Fields of a message may come in any order and in pieces, so events are
+// written between what stands before and after them.
+const eventsField = 5
+
+// Begin empties the writer for a commit of this time.
+func (w *Writer) Begin(t *timestamppb.Timestamp) { *w = Writer{time: t, events: w.events[:0]} }
+
+// Add encodes an event, without what follows from the commit. It does not change e.
+func (w *Writer) Add(e *runv1.Event) error {
+	slim := leanEvent(e, w.time)
+	w.events = protowire.AppendTag(w.events, eventsField, protowire.BytesType)
+	w.events = protowire.AppendVarint(w.events, uint64(proto.Size(slim)))
+	events, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(w.events, slim)
+	if err != nil {
+		return fmt.Errorf("encode event %s: %w", e.GetId(), err)
+	}
+	w.events = events
+	if w.first == 0 {
+		w.first = e.GetRevision()
+	}
+	w.last = e.GetRevision()
+	return nil
+}
+
+// Size of the events so far, in bytes before compression.
+func (w *Writer) Size() int { return len(w.events) }
+
+// Finish makes the entry of the commit whose events were added; c holds the rest.
+func (w *Writer) Finish(c *runv1.Commit) (*runv1.Entry, error) {
+	before := &runv1.Commit{RunId: c.GetRunId(), Tenant: c.GetTenant(), Time: w.time, RulesVersion: c.GetRulesVersion()}
+	after := &runv1.Commit{
+		More: c.GetMore(), StateHash: c.GetStateHash(), PreviousHash: c.GetPreviousHash(), Status: c.GetStatus(), Phase: c.GetPhase(),
+		Snapshot: c.GetSnapshot(),
+	}
+	opts := proto.MarshalOptions{UseCachedSize: true}
+	raw := make([]byte, 0, proto.Size(before)+len(w.events)+proto.Size(after))
+	raw, err := opts.MarshalAppend(raw, before)
+	if err == nil {
+		raw, err = opts.MarshalAppend(append(raw, w.events...), after)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("encode commit of run %s at revision %d: %w", c.GetRunId(), w.last, err)
+	}
+	return entry(c.GetRunId(), w.first, w.last, raw), nil
 }
 
 // lean returns c itself where its events hold nothing that follows from it.
@@ -82,13 +141,18 @@ func lean(c *runv1.Commit) *runv1.Commit {
 		PreviousHash: c.GetPreviousHash(), Status: c.GetStatus(), Phase: c.GetPhase(), Snapshot: c.GetSnapshot(),
 	}
 	for i, e := range c.GetEvents() {
-		slim.Events[i] = &runv1.Event{
-			Revision: e.GetRevision(), Kind: e.GetKind(), Cause: e.GetCause(), Trace: e.GetTrace(), Rule: e.GetRule(), Body: e.Body,
-		}
-		// The core lets time never go back within a run, so an event may be later than its commit began.
-		if e.GetTime() != nil && !sameTime(e.GetTime(), c.GetTime()) {
-			slim.Events[i].Time = e.GetTime()
-		}
+		slim.Events[i] = leanEvent(e, c.GetTime())
+	}
+	return slim
+}
+
+func leanEvent(e *runv1.Event, commit *timestamppb.Timestamp) *runv1.Event {
+	slim := &runv1.Event{
+		Revision: e.GetRevision(), Kind: e.GetKind(), Cause: e.GetCause(), Trace: e.GetTrace(), Rule: e.GetRule(), Body: e.Body,
+	}
+	// The core lets time never go back within a run, so an event may be later than its commit began.
+	if e.GetTime() != nil && !sameTime(e.GetTime(), commit) {
+		slim.Time = e.GetTime()
 	}
 	return slim
 }

@@ -199,7 +199,10 @@ func TestBusRestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer nc.Close()
+	t.Cleanup(func() {
+		nc.Close()
+		s.Close()
+	})
 	if err := bus.Init(t.Context(), js, bus.Layout{Partitions: 2}); err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +230,6 @@ func TestBusRestart(t *testing.T) {
 	}
 	s.Close()
 	s = start(port)
-	defer s.Close()
 	w.server = s
 	close(gate)
 	for i := range 6 {

@@ -75,7 +75,7 @@ func (s *service) run(ctx context.Context) error {
 	}
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	if s.out, err = newBusOutside(background, nc, s.cfg); err != nil {
+	if s.out, err = newBusOutside(background, js, s.cfg); err != nil {
 		return fmt.Errorf("executor: %w", err)
 	}
 	m := newMembership(s.cfg, js, s.partitions)

@@ -17,21 +17,36 @@ import (
 type commit struct {
 	run    *openRun
 	events []*runv1.Event
+	// writer holds the same events, encoded.
+	writer eventlog.Writer
 	state  run.State
 	time   time.Time
 	more   bool
 	// traces of the reports in it.
 	traces []*runv1.TraceContext
 	began  time.Time
+	// counted is how many bytes of it the group knows of.
+	counted int
 	// hash over its stored bytes, known once it is sealed.
 	hash []byte
 }
 
 // judged is a report whose outcome waits for its group.
 type judged struct {
-	report *report
-	answer *runv1.Answer
-	run    *openRun
+	report  *report
+	answer  *runv1.Answer
+	outcome runv1.AnswerOutcome
+}
+
+// outcomeOf says what an event makes of its report; nil is for a repeat.
+func outcomeOf(e *runv1.Event) runv1.AnswerOutcome {
+	switch e.GetBody().(type) {
+	case nil:
+		return runv1.AnswerOutcome_ANSWER_OUTCOME_REPEATED
+	case *runv1.Event_ReportRefused, *runv1.Event_PlanRejected, *runv1.Event_PatchRejected, *runv1.Event_RunQuarantined:
+		return runv1.AnswerOutcome_ANSWER_OUTCOME_REFUSED
+	}
+	return runv1.AnswerOutcome_ANSWER_OUTCOME_ACCEPTED
 }
 
 // group gathers commits and what is to happen once they are in the log.
@@ -58,17 +73,6 @@ type cancelled struct {
 
 func (g *group) empty() bool { return len(g.commits) == 0 && len(g.reports) == 0 }
 
-// eventOverhead covers what a stored event holds besides its body.
-const eventOverhead = 64
-
-func sizeOf(events []*runv1.Event) int {
-	n := 0
-	for _, e := range events {
-		n += proto.Size(e) + eventOverhead
-	}
-	return n
-}
-
 // seal makes the entries of a group. Nothing is added to it after that.
 func (o *owner) seal(g *group) error {
 	entries := make([]*runv1.Entry, 0, len(g.commits))
@@ -87,7 +91,7 @@ func (o *owner) seal(g *group) error {
 
 func (o *owner) encode(c *commit) (*runv1.Entry, error) {
 	ru := c.run
-	msg := run.NewCommit(c.state, c.events, c.more, c.time)
+	msg := run.NewCommit(c.state, nil, c.more, c.time)
 	msg.PreviousHash = ru.head.hash
 	revision := c.state.Revision()
 	if revision-ru.snapshotAt >= o.cfg.SnapshotEvery {
@@ -100,7 +104,7 @@ func (o *owner) encode(c *commit) (*runv1.Entry, error) {
 		}
 		ru.snapshotAt = revision
 	}
-	e, err := eventlog.EncodeCommit(msg, revision)
+	e, err := c.writer.Finish(msg)
 	if err != nil {
 		return nil, err
 	}

@@ -121,10 +121,6 @@ func (o *owner) judge(ru *openRun, r *report) {
 		o.quarantine(ru, r, c, err)
 		return
 	}
-	if size := sizeOf(step.Events); size > o.maxMessage && tooLarge(step, o.maxMessage) {
-		o.refuseTooLarge(ru, r, c, size)
-		return
-	}
 	if step.Event == nil && len(step.Events) == 0 {
 		o.repeat(ru, r, step.State)
 		return
@@ -136,6 +132,17 @@ func (o *owner) judge(ru *openRun, r *report) {
 		o.finishNow(r, a)
 		return
 	}
+	before := c.writer
+	if err := c.add(step.Events); err != nil {
+		c.writer = before
+		o.quarantine(ru, r, c, err)
+		return
+	}
+	if size := c.writer.Size() - before.Size(); size > o.maxMessage && tooLarge(step, o.maxMessage) {
+		c.writer = before
+		o.refuseTooLarge(ru, r, c, size)
+		return
+	}
 	o.commit(ru, c, step)
 	if r.msg.GetTrace() != nil {
 		c.traces = append(c.traces, r.msg.GetTrace())
@@ -145,7 +152,7 @@ func (o *owner) judge(ru *openRun, r *report) {
 		answer = run.AnswerFor(step.State, r.msg, step.Event)
 	}
 	o.metrics.event(step.Event)
-	o.fill.reports = append(o.fill.reports, judged{r, answer, ru})
+	o.fill.reports = append(o.fill.reports, judged{r, answer, outcomeOf(step.Event)})
 }
 
 // openCommit returns the commit of the run that takes more in the group being filled, or a new one that is not in it yet.
@@ -164,10 +171,22 @@ func (o *owner) openCommit(ru *openRun, timer *runv1.TimerDue) *commit {
 			t = x
 		}
 	}
-	return &commit{run: ru, time: t, began: now}
+	c := &commit{run: ru, time: t, began: now}
+	c.writer.Begin(timestamppb.New(t))
+	return c
 }
 
-// commit takes a step's events into commit c.
+// add encodes events into the commit.
+func (c *commit) add(events []*runv1.Event) error {
+	for _, e := range events {
+		if err := c.writer.Add(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// commit takes a step, whose events were added to commit c, into the group being filled.
 func (o *owner) commit(ru *openRun, c *commit, step run.Step) {
 	if ru.building != c {
 		o.fill.commits = append(o.fill.commits, c)
@@ -175,9 +194,14 @@ func (o *owner) commit(ru *openRun, c *commit, step run.Step) {
 	if o.runs[ru.id] == nil {
 		o.runs[ru.id] = ru
 	}
-	c.events = append(c.events, step.Events...)
+	if len(c.events) == 0 {
+		c.events = step.Events
+	} else {
+		c.events = append(c.events, step.Events...)
+	}
 	c.state, c.more = step.State, step.More
-	o.fill.bytes += sizeOf(step.Events)
+	o.fill.bytes += c.writer.Size() - c.counted
+	c.counted = c.writer.Size()
 	for _, e := range step.Events {
 		switch {
 		case e.GetStepRetryScheduled() != nil:
@@ -210,7 +234,13 @@ func (o *owner) goOn(ru *openRun) {
 	if err != nil {
 		o.quarantine(ru, nil, c, err)
 	} else if len(step.Events) > 0 {
-		o.commit(ru, c, step)
+		before := c.writer
+		if err := c.add(step.Events); err != nil {
+			c.writer = before
+			o.quarantine(ru, nil, c, err)
+		} else {
+			o.commit(ru, c, step)
+		}
 	}
 	if ru.more {
 		return
@@ -272,7 +302,7 @@ func (o *owner) repeat(ru *openRun, r *report, s run.State) {
 		if o.flight != nil && ru.group == o.flight.number {
 			g = o.flight
 		}
-		g.reports = append(g.reports, judged{r, a, ru})
+		g.reports = append(g.reports, judged{r, a, outcomeOf(nil)})
 		return
 	}
 	if a == nil {
@@ -290,6 +320,9 @@ func (o *owner) quarantine(ru *openRun, r *report, c *commit, cause error) {
 		e := run.Quarantine(ru.head.state, firstLine(cause), reportID, c.time)
 		return run.Step{State: run.Evolve(ru.head.state, e), Event: e, Events: []*runv1.Event{e}}
 	})
+	if err == nil && step.Event != nil {
+		err = c.add(step.Events)
+	}
 	if err != nil || step.Event == nil || ru.head.state.Status() == runv1.RunStatus_RUN_STATUS_QUARANTINED {
 		o.hold(ru, "the core cannot go on with it, nor quarantine it: "+firstLine(cause))
 		if r != nil {
@@ -309,7 +342,7 @@ func (o *owner) quarantine(ru *openRun, r *report, c *commit, cause error) {
 			Status: step.State.Status(), Message: "the run is quarantined: " + firstLine(cause),
 		}
 	}
-	o.fill.reports = append(o.fill.reports, judged{r, a, ru})
+	o.fill.reports = append(o.fill.reports, judged{r, a, outcomeOf(step.Event)})
 }
 
 func (r *report) reportID() string {
@@ -348,13 +381,16 @@ func (o *owner) refuseTooLarge(ru *openRun, r *report, c *commit, size int) {
 	step, err := guarded(func() run.Step {
 		return run.Step{State: run.Evolve(s, e), Event: e, Events: []*runv1.Event{e}}
 	})
+	if err == nil {
+		err = c.add(step.Events)
+	}
 	if err != nil {
 		o.quarantine(ru, r, c, err)
 		return
 	}
 	o.commit(ru, c, step)
 	a.Revision = step.State.Revision()
-	o.fill.reports = append(o.fill.reports, judged{r, a, ru})
+	o.fill.reports = append(o.fill.reports, judged{r, a, outcomeOf(step.Event)})
 }
 
 // kindOf names a report's body as the contracts do.

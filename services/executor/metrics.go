@@ -37,6 +37,19 @@ func (m *meter) judged(o runv1.AnswerOutcome) {
 	m.m.ReportsJudged.Add(context.Background(), 1, m.outcomes[o])
 }
 
+// reports counts those of a group at once.
+func (m *meter) reports(all []judged) {
+	var n [4]int64
+	for _, j := range all {
+		n[j.outcome]++
+	}
+	for outcome, k := range n {
+		if k > 0 {
+			m.m.ReportsJudged.Add(context.Background(), k, m.outcomes[runv1.AnswerOutcome(outcome)])
+		}
+	}
+}
+
 func (m *meter) open(n int)       { m.m.OpenRuns.Add(context.Background(), int64(n)) }
 func (m *meter) stateBytes(n int) { m.m.StateBytes.Record(context.Background(), int64(n)) }
 func (m *meter) takeover()        { m.m.Takeovers.Add(context.Background(), 1) }

@@ -144,9 +144,8 @@ func (o *owner) serve(ctx context.Context, release <-chan struct{}) error {
 			}
 			o.recover()
 		}
-		if at, ok := o.timers.next(); !ok {
-			timer, timerAt = nil, time.Time{}
-		} else if !at.Equal(timerAt) || timer == nil {
+		// An alarm that is too early does no harm, and deadlines that move on as runs do would each need a new one.
+		if at, ok := o.timers.next(); ok && (timer == nil || at.Before(timerAt)) {
 			timer, timerAt = o.cfg.Clock.After(max(0, at.Sub(now))), at
 		}
 		ready := o.reports.Ready()
@@ -337,17 +336,15 @@ func (o *owner) effects(g *group) {
 		o.out.Publish(w)
 	}
 	for _, j := range g.reports {
-		a := j.answer
-		if a == nil {
-			continue
+		if a := j.answer; a != nil {
+			a.Partition, a.LogSequence = int32(o.partition), o.chain.Sequence
+			o.out.Answer(j.report.answerTo, a)
 		}
-		a.Partition, a.LogSequence = int32(o.partition), o.chain.Sequence
-		o.out.Answer(j.report.answerTo, a)
-		o.metrics.judged(a.GetOutcome())
 	}
 	for _, j := range g.reports {
 		j.report.settle.Ack()
 	}
+	o.metrics.reports(g.reports)
 	o.settled = g.number
 	o.commitsSince += len(g.commits)
 	for _, c := range g.commits {

@@ -2,7 +2,6 @@ package executor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -19,11 +18,6 @@ import (
 )
 
 const (
-	// publishTimeout is how long work waits to be acknowledged before it is sent again.
-	publishTimeout = 5 * time.Second
-	// publishTries bounds the tries; what is not stored by then is found by the sweep.
-	publishTries = 20
-	publishPause = 500 * time.Millisecond
 	// apiTimeout bounds one question to the server.
 	apiTimeout = 5 * time.Second
 )
@@ -32,24 +26,20 @@ const (
 type busOutside struct {
 	cfg *Config
 	nc  *nats.Conn
-	js  jetstream.JetStream // with asynchronous publishing
+	js  jetstream.JetStream
 	ctx context.Context
-
-	mu    sync.Mutex
-	tries map[*nats.Msg]int
+	// work is stored by sender.
+	sender *sender
 	// busy counts what goes on in the background.
 	busy sync.WaitGroup
 }
 
-func newBusOutside(ctx context.Context, nc *nats.Conn, cfg *Config) (*busOutside, error) {
-	b := &busOutside{cfg: cfg, nc: nc, ctx: ctx, tries: map[*nats.Msg]int{}}
-	js, err := jetstream.New(nc, jetstream.WithPublishAsyncErrHandler(b.failed), jetstream.WithPublishAsyncTimeout(publishTimeout),
-		jetstream.WithPublishAsyncMaxPending(1<<20))
+func newBusOutside(ctx context.Context, js jetstream.JetStream, cfg *Config) (*busOutside, error) {
+	sender, err := newSender(js.Conn(), cfg.Logger)
 	if err != nil {
-		return nil, fmt.Errorf("JetStream: %w", err)
+		return nil, err
 	}
-	b.js = js
-	return b, nil
+	return &busOutside{cfg: cfg, nc: js.Conn(), js: js, ctx: ctx, sender: sender}, nil
 }
 
 // Publish implements outside.
@@ -59,50 +49,22 @@ func (b *busOutside) Publish(w *work) {
 		b.cfg.Logger.Error("work cannot be encoded", "subject", w.subject, "error", err)
 		return
 	}
-	m := &nats.Msg{Subject: w.subject, Data: data}
+	var header nats.Header
 	if t := w.msg.GetTrace(); t.GetTraceparent() != "" {
-		m.Header = nats.Header{telemetry.HeaderTraceparent: []string{t.GetTraceparent()}}
+		header = nats.Header{telemetry.HeaderTraceparent: []string{t.GetTraceparent()}}
 		if t.GetTracestate() != "" {
-			m.Header[telemetry.HeaderTracestate] = []string{t.GetTracestate()}
+			header[telemetry.HeaderTracestate] = []string{t.GetTracestate()}
 		}
 	}
 	if w.msg.GetRevoke() != nil {
 		// A call that still waits on the same subject would keep the revocation out.
 		b.later(func(ctx context.Context) {
 			b.purge(ctx, bus.StreamWork, w.subject)
-			b.send(m)
+			b.sender.send(w.subject, header, data)
 		})
 		return
 	}
-	b.send(m)
-}
-
-func (b *busOutside) send(m *nats.Msg) {
-	if _, err := b.js.PublishMsgAsync(m); err != nil {
-		b.failed(b.js, m, err)
-	}
-}
-
-// failed is called for work that was not stored.
-func (b *busOutside) failed(_ jetstream.JetStream, m *nats.Msg, err error) {
-	if bus.IsQueued(err) {
-		b.mu.Lock()
-		delete(b.tries, m)
-		b.mu.Unlock()
-		return
-	}
-	b.mu.Lock()
-	b.tries[m]++
-	n := b.tries[m]
-	if n >= publishTries {
-		delete(b.tries, m)
-	}
-	b.mu.Unlock()
-	if n >= publishTries || b.ctx.Err() != nil || errors.Is(err, nats.ErrMaxPayload) {
-		b.cfg.Logger.Warn("work was not stored; the sweep publishes it again", "subject", m.Subject, "tries", n, "error", err)
-		return
-	}
-	time.AfterFunc(publishPause, func() { b.send(m) })
+	b.sender.send(w.subject, header, data)
 }
 
 // later runs f in the background.
@@ -116,18 +78,23 @@ func (b *busOutside) later(f func(ctx context.Context)) {
 
 // drain waits until what was published is stored or given up.
 func (b *busOutside) drain(limit time.Duration) {
+	if !b.nc.IsConnected() {
+		b.sender.close()
+		return
+	}
 	done := make(chan struct{})
 	go func() {
 		b.busy.Wait()
-		<-b.js.PublishAsyncComplete()
-		_ = b.nc.FlushTimeout(limit)
 		close(done)
 	}()
 	select {
 	case <-done:
 	case <-time.After(limit):
+	}
+	if !b.sender.drain(limit) || b.nc.FlushTimeout(limit) != nil {
 		b.cfg.Logger.Warn("some work was not acknowledged before the end; the next owner looks for it")
 	}
+	b.sender.close()
 }
 
 // Answer implements outside.

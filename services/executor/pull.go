@@ -48,6 +48,9 @@ func openSource(ctx context.Context, js jetstream.JetStream, cfg *Config, partit
 		Durable: name, AckPolicy: jetstream.AckExplicitPolicy, DeliverPolicy: jetstream.DeliverAllPolicy,
 		AckWait: cfg.ReportAckWait, MaxDeliver: -1, MaxAckPending: cfg.ReportMaxPending,
 		FilterSubject: bus.ReportSubject(partition, "*"),
+		// What is not acknowledged is still in the work queue, and after a restart of the bus the consumer is made anew: its
+		// place in files would only cost writes.
+		MemoryStorage: true,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("consumer %s: %w", name, err)
