@@ -142,7 +142,7 @@ func verdicts(checks []*planv1.Check, result *planv1.JsonText) []*runv1.CheckVer
 
 // store keeps a value inline up to the call's limit, and beyond it as an artifact.
 func (r *router) store(ctx context.Context, call *runv1.CallWork, what string, text *planv1.JsonText, stored *runv1.ArtifactRef) (*runv1.Value, error) {
-	limit := call.GetMaxInlineBytes()
+	limit := min(call.GetMaxInlineBytes(), MaxInlineBytes)
 	if limit <= 0 {
 		limit = DefaultMaxInlineBytes
 	}

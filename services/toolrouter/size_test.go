@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/cairnrun/cairn/pkg/bus"
+	"github.com/cairnrun/cairn/pkg/run"
 	"github.com/cairnrun/cairn/pkg/tool"
 	runv1 "github.com/cairnrun/cairn/proto/cairn/run/v1"
 	"github.com/cairnrun/cairn/services/toolrouter"
@@ -76,6 +77,23 @@ func TestTheSDKRefusesOutputsOverItsOwnLimit(t *testing.T) {
 		t.Errorf("output %v", o.GetOutput())
 	}
 	failure(t, w.do(call(w.newRun(), "s-1", "big", number(`{"bytes":%}`, 9<<20+1))), tool.CodeOutputTooLarge)
+}
+
+func TestMaxInlineBytesIsALimit(t *testing.T) {
+	if 2*toolrouter.MaxInlineBytes > run.MaxObservationBytes {
+		t.Errorf("an output and a result of %d bytes are more than the core takes inline, %d", toolrouter.MaxInlineBytes, run.MaxObservationBytes)
+	}
+	w := withStreams(t)
+	w.router(nil)
+	w.serve(nil, big())
+	for size, inline := range map[int]bool{toolrouter.MaxInlineBytes: true, toolrouter.MaxInlineBytes + 1: false} {
+		work := call(w.newRun(), "s-1", "big", number(`{"bytes":%}`, size))
+		work.GetCall().MaxInlineBytes = 1 << 40
+		o := w.do(work)
+		if got := len(success(t, o)) == size; got != inline || (o.GetOutput().GetArtifact() != nil) == inline {
+			t.Errorf("%d bytes: inline %v", size, got)
+		}
+	}
 }
 
 func TestMaxArtifactBytesIsALimit(t *testing.T) {

@@ -23,6 +23,9 @@ import (
 const (
 	// DefaultMaxInlineBytes is used for calls that name no limit of their own, 64 KiB.
 	DefaultMaxInlineBytes = 64 << 10
+	// MaxInlineBytes bounds what a call may ask for, 2 MiB: a report holds an output and a result, and must fit into a message
+	// and into the log.
+	MaxInlineBytes = 2 << 20
 	// DefaultSweepEvery is the time between two sweeps for actions that used up their deliveries unnoticed.
 	DefaultSweepEvery = 10 * time.Second
 )
