@@ -6,7 +6,6 @@ type rule struct{ name, when string }
 // rules are the names that the core gives; a test compares them with its source.
 var rules = []rule{
 	{"answered", "a person answered the question of the step"},
-	{"attempts_used_up", "an action failed and no further attempt is due"},
 	{"cancel", "the run is being cancelled: open steps and then the run end"},
 	{"compensate", "a required step failed with on_failure compensate: what is committed is undone first"},
 	{"compensated", "what could be undone is undone: the run fails"},
@@ -16,6 +15,7 @@ var rules = []rule{
 	{"control", "a control step is done"},
 	{"dependency", "what the step needs has failed or was skipped"},
 	{"expect", "the result does not fit the step's schema, or a check is not true"},
+	{"failure", "an action failed and no further attempt is due"},
 	{"finalize", "every step has ended and the mode does not complete the run"},
 	{"for_each", "the list of a for_each step is known, or is none"},
 	{"initialize", "the mode cannot begin"},
