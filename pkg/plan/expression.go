@@ -44,7 +44,8 @@ const CodeExpressionFailed = "expression_failed"
 
 // Variables of expressions, by where they stand.
 var (
-	conditionVariables  = []string{"steps", "run", "artifacts", "item", "index"}
+	// A condition is asked once a step, before a list becomes items.
+	conditionVariables  = []string{"steps", "run", "artifacts"}
 	checkVariables      = []string{"steps", "run", "artifacts", "item", "index", "result"}
 	acceptanceVariables = []string{"steps", "run", "artifacts", "answer"}
 )

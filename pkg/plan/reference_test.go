@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	planv1 "github.com/cairnrun/cairn/proto/cairn/plan/v1"
 )
 
 // lookupIn answers references from a table of roots: "steps.a", "run.input", "artifacts.x", "item", "index".
@@ -60,8 +62,10 @@ func TestResolve(t *testing.T) {
 			t.Errorf("%s\ngot  %s\nwant %s", c.args, got.Arguments.GetText(), c.want)
 		}
 	}
-	if got, err := Resolve(nil, nil); err != nil || got.Arguments.GetText() != "{}" {
-		t.Errorf("absent arguments: %v, %v", got, err)
+	for _, none := range []*planv1.JsonText{nil, text(""), text("null")} {
+		if got, err := Resolve(none, nil); err != nil || got.Arguments.GetText() != "{}" {
+			t.Errorf("absent arguments: %v, %v", got, err)
+		}
 	}
 	// References to artifacts stay, and are listed.
 	got, err := Resolve(text(`{"b":{"$ref":"steps.big.result.x"},"a":[{"$ref":"steps.big.result"}]}`), lookupIn(table))
@@ -80,6 +84,8 @@ func TestUnresolved(t *testing.T) {
 		`{"q":{"$ref":"steps.a.result.x.0.no"}}`: {"/q", ReasonNoPath, "steps.a.result.x.0.no"},
 		`{"q":{"$ref":"item"}}`:                  {"/q", ReasonNoValue, "item"},
 		`{"$ref":"steps.n.result"}`:              {"", ReasonNotObject, "steps.n.result"},
+		`["x"]`:                                  {"", ReasonNotObject, ""},
+		`"x"`:                                    {"", ReasonNotObject, ""},
 	} {
 		_, err := Resolve(text(args), lookupIn(table))
 		var u *UnresolvedError

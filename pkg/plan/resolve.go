@@ -35,7 +35,8 @@ const (
 	ReasonNoValue = "no_value"
 	// ReasonNoPath: the value has nothing at the reference's path.
 	ReasonNoPath = "no_path"
-	// ReasonNotObject: the arguments as a whole are a reference, and its value is not an object.
+	// ReasonNotObject: the arguments as a whole are a reference, and its value is not an object; or they are no object
+	// themselves, and Reference is empty.
 	ReasonNotObject = "not_object"
 )
 
@@ -46,6 +47,9 @@ type UnresolvedError struct {
 }
 
 func (e *UnresolvedError) Error() string {
+	if e.Reference.Text == "" {
+		return "the arguments are not an object"
+	}
 	what := map[string]string{
 		ReasonNoValue:   "there is no value to refer to",
 		ReasonNoPath:    "the value has nothing at this path",
@@ -67,7 +71,7 @@ func (e *TooLargeError) Error() string {
 }
 
 // Resolve replaces the references of arguments within the default limits. It fails with *UnresolvedError,
-// *ReferenceError, *TooLargeError, or an error that matches ErrInvalidJSON. Absent arguments resolve to {}.
+// *ReferenceError, *TooLargeError, or an error that matches ErrInvalidJSON. Absent and null arguments resolve to {}.
 func Resolve(args *planv1.JsonText, lookup Lookup) (Resolved, error) {
 	return DefaultLimits().Resolve(args, lookup)
 }
@@ -75,15 +79,18 @@ func Resolve(args *planv1.JsonText, lookup Lookup) (Resolved, error) {
 // Resolve is the function Resolve within these limits.
 func (l Limits) Resolve(args *planv1.JsonText, lookup Lookup) (Resolved, error) {
 	l = l.withDefaults()
-	if args == nil {
+	if t := args.GetText(); t == "" || t == "null" {
 		return Resolved{Arguments: &planv1.JsonText{Text: "{}"}}, nil
 	}
 	v, problems := valueOf(args, l)
 	if len(problems) > 0 {
 		return Resolved{}, problems[0]
 	}
+	if v.kind != Object {
+		return Resolved{}, &UnresolvedError{Reason: ReasonNotObject}
+	}
 	r := resolver{lookup: lookup, limits: l}
-	if target, ok := v.Get("$ref"); ok && v.kind == Object {
+	if target, ok := v.Get("$ref"); ok {
 		// The arguments as a whole are a reference.
 		ref, err := readReference(v, target, nil)
 		if err != nil {
