@@ -273,8 +273,8 @@ func (w *page) section(d protoreflect.Descriptor) {
 
 func (w *page) rules() {
 	w.printf("\n# Rules\n\nThe rule of a decided event, `rule.name`.\n\n| rule | when it applies |\n|---|---|\n")
-	for _, r := range rules {
-		w.printf("| `%s` | %s |\n", r.name, cell(r.when))
+	for _, r := range run.Rules() {
+		w.printf("| `%s` | %s |\n", r.Name, cell(r.Meaning))
 	}
 }
 
