@@ -167,7 +167,7 @@ func (g *gateway) serveUntil(ctx context.Context, ln net.Listener) error {
 		gs.GracefulStop()
 	})
 	drained.Wait()
-	_, _ = s.grpc.Close(), s.http.Close()
+	s.close()
 	servers.Wait()
 	return err
 }

@@ -31,10 +31,37 @@ type splitter struct {
 	// patience is how long a connection may say nothing at its beginning.
 	patience   time.Duration
 	grpc, http *branch
+
+	mu     sync.Mutex
+	silent map[net.Conn]bool // have not said enough yet
+	closed bool
 }
 
 func split(ln net.Listener, patience time.Duration) *splitter {
-	return &splitter{ln: ln, patience: patience, grpc: newBranch(ln.Addr()), http: newBranch(ln.Addr())}
+	return &splitter{ln: ln, patience: patience, grpc: newBranch(ln.Addr()), http: newBranch(ln.Addr()), silent: map[net.Conn]bool{}}
+}
+
+// close ends both branches, and the connections that were not given to one.
+func (s *splitter) close() {
+	_, _ = s.grpc.Close(), s.http.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for c := range s.silent {
+		_ = c.Close()
+	}
+}
+
+// listening keeps a connection while its first bytes are awaited; false: it is too late.
+func (s *splitter) listening(c net.Conn, begin bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if begin && !s.closed {
+		s.silent[c] = true
+	} else {
+		delete(s.silent, c)
+	}
+	return !s.closed
 }
 
 // serve accepts until the listener is closed, and returns its error then.
@@ -57,6 +84,11 @@ func (s *splitter) serve() error {
 }
 
 func (s *splitter) sort(conn net.Conn) {
+	if !s.listening(conn, true) {
+		_ = conn.Close()
+		return
+	}
+	defer s.listening(conn, false)
 	_ = conn.SetReadDeadline(time.Now().Add(s.patience))
 	head := make([]byte, 0, len(http2Preface))
 	for len(head) < cap(head) {

@@ -85,13 +85,10 @@ func (s *runService) CancelRun(ctx context.Context, r *apiv1.CancelRunRequest) (
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
+	if toStatus(err).Code() == codes.Unavailable || err == nil && !ended(done.GetStatus()) {
+		return nil, unavailable(reasonStoreAway, "run %s is being cancelled; when it has ended cannot be told now: %v", r.GetRunId(), err)
 	}
-	if !ended(done.GetStatus()) {
-		return nil, unavailable(reasonStoreAway, "run %s is being cancelled; the run store stopped telling of it before its end", r.GetRunId())
-	}
-	return done, nil
+	return done, err
 }
 
 func (s *runService) AnswerInput(ctx context.Context, r *apiv1.AnswerInputRequest) (*apiv1.AnswerInputResponse, error) {
