@@ -62,7 +62,7 @@ func (a *app) dev(ctx context.Context, config dev.Config, ops string) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		return unavailable(err)
+		return startError(err)
 	}
 	defer d.Close()
 	closeObserver, err := observe(ctx, "dev", ops, config.Logger, d.Health())

@@ -2,10 +2,12 @@ package main
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cairnrun/cairn/cmd/cairn/client"
 	"github.com/cairnrun/cairn/examples/order"
@@ -18,6 +20,7 @@ import (
 // Services start before NATS has streams, in any order; they say what is missing, are alive and not ready, create
 // nothing, and go on when it is there.
 func TestServicesWaitForMissingStreams(t *testing.T) {
+	t.Parallel()
 	url := natsServer(t)
 	store := freeAddress(t)
 	all := []*process{
@@ -53,6 +56,7 @@ func TestServicesWaitForMissingStreams(t *testing.T) {
 // Two executors and two tool routers share the work. One of each is killed in the middle: every run ends, and every
 // order is paid exactly once.
 func TestKilledServicesLoseNothing(t *testing.T) {
+	t.Parallel()
 	url := natsServer(t)
 	cairn(t, "init", "--nats", url)
 	door, store := freeAddress(t), freeAddress(t)
@@ -65,10 +69,10 @@ func TestKilledServicesLoseNothing(t *testing.T) {
 	for _, p := range append(executors, routers...) {
 		p.ready()
 	}
-	shop := &order.Shop{Delay: 20_000_000}
+	shop := &order.Shop{Delay: 20 * time.Millisecond}
 	ready := make(chan struct{}, 1)
 	go func() {
-		_ = tool.Serve(t.Context(), tool.Config{URL: url, OnReady: func(err error) {
+		_ = tool.Serve(t.Context(), tool.Config{URL: url, Logger: slog.New(slog.DiscardHandler), OnReady: func(err error) {
 			if err == nil {
 				select {
 				case ready <- struct{}{}:

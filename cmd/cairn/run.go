@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -77,9 +78,14 @@ func (a *app) run(ctx context.Context, name string, f *runfile.File) error {
 	if a.output == outputText {
 		fmt.Fprintf(a.err, "starting in folder %s\n", config.Dir)
 	}
+	closeObserver, err := observe(ctx, "run", "", config.Logger, nil)
+	if err != nil {
+		return err
+	}
+	defer closeObserver()
 	d, err := startInterruptible(ctx, config, interrupts)
 	if err != nil {
-		return unavailable(err)
+		return startError(err)
 	}
 	defer d.Close()
 	cl, err := client.Connect(ctx, client.Options{Server: d.Gateway()})
@@ -95,6 +101,20 @@ func (a *app) run(ctx context.Context, name string, f *runfile.File) error {
 		return err
 	}
 	return a.followCancelling(ctx, cl, resp, interrupts, d.Failed(), d.Err)
+}
+
+// startError sorts out what kept the assembly from starting.
+func startError(err error) error {
+	var service *dev.ServiceError
+	var e *exit
+	switch {
+	case errors.As(err, &e):
+		return err
+	case errors.As(err, &service) && service.Service == dev.Planner:
+		// Templates that cannot be read, or a model's settings that make no sense.
+		return badInput(err)
+	}
+	return unavailable(err)
 }
 
 // runConfig is the assembly that a run file asks for.

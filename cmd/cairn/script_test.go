@@ -32,6 +32,8 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("EXAMPLES", examples)
+			// A folder that is named is meant, whatever else runs on this machine.
+			e.Setenv("CAIRN_DIR", ".cairn")
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -73,9 +74,17 @@ func (a *app) serve(ctx context.Context, s *service, run func(context.Context, *
 	defer stopWatching()
 	go logHealth(watching, log, health)
 	if err := run(ctx, log, health); err != nil && !errors.Is(err, context.Canceled) {
-		return unavailable(fmt.Errorf("%s: %w", s.name, err))
+		return unavailable(named(s.name, err))
 	}
 	return nil
+}
+
+// named begins an error with the service's name where it does not say it itself.
+func named(service string, err error) error {
+	if strings.HasPrefix(err.Error(), service+":") {
+		return err
+	}
+	return fmt.Errorf("%s: %w", service, err)
 }
 
 // logHealth says when the service becomes ready, and each new reason why it is not.

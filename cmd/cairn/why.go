@@ -41,9 +41,6 @@ func (a *app) whyCommand() *cobra.Command {
 					word = "       "
 				}
 				fmt.Fprintf(a.out, "%s  %5d  %s\n", word, r.GetEvent().GetRevision(), render.Line(r.GetText()))
-				if rule := r.GetEvent().GetRule(); rule.GetName() != "" {
-					fmt.Fprintf(a.out, "                rule %s %s\n", rule.GetName(), render.Line(rule.GetValues().GetText()))
-				}
 			}
 			return nil
 		},

@@ -12,7 +12,7 @@ import (
 
 // Shop does the orders. Its zero value works at once.
 type Shop struct {
-	// Delay is what every call takes, as if the shop were far away.
+	// Delay is what every call takes, as if the shop were far away; looking at the shelf takes twice as long.
 	Delay time.Duration
 
 	mu      sync.Mutex
@@ -51,7 +51,7 @@ func (s *Shop) Tools() []*tool.Tool {
 	return []*tool.Tool{
 		tool.New("order.parse", called(s, parse), tool.Version("1.0.0"), tool.Idempotent(),
 			tool.Description("Reads a wish in Chinese or English: model, storage, colour, quantity and city")),
-		tool.New("stock.check", called(s, checkStock), tool.Version("1.0.0"), tool.Idempotent(),
+		tool.New("stock.check", called(s, s.checkStock), tool.Version("1.0.0"), tool.Idempotent(),
 			tool.Description("How many of a model with a storage size are on the shelf")),
 		tool.New("delivery.quote", called(s, quote), tool.Version("1.0.0"), tool.Idempotent(),
 			tool.Description("Days and fee of a delivery to a city")),
@@ -75,12 +75,19 @@ func called[In, Out any](s *Shop, fn func(context.Context, In) (Out, error)) fun
 		}
 		s.calls[tool.Action(ctx).Tool]++
 		s.mu.Unlock()
-		select {
-		case <-time.After(s.Delay):
-		case <-ctx.Done():
+		if err := s.wait(ctx); err != nil {
 			var none Out
-			return none, ctx.Err()
+			return none, err
 		}
 		return fn(ctx, in)
+	}
+}
+
+func (s *Shop) wait(ctx context.Context) error {
+	select {
+	case <-time.After(s.Delay):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }

@@ -25,7 +25,10 @@ type Left struct {
 	Stock   int    `json:"stock"`
 }
 
-func checkStock(_ context.Context, in Shelf) (Left, error) {
+func (s *Shop) checkStock(ctx context.Context, in Shelf) (Left, error) {
+	if err := s.wait(ctx); err != nil {
+		return Left{}, err
+	}
 	return Left{Model: in.Model, Storage: in.Storage, Stock: in.Stock[in.Storage]}, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -225,13 +226,25 @@ func (d *Dev) setGateway(addr string) {
 	d.gateway = addr
 }
 
+// ServiceError is a service that ended although nobody asked it to.
+type ServiceError struct {
+	Service string
+	Err     error
+}
+
+func (e *ServiceError) Error() string {
+	return e.Service + ": " + strings.TrimPrefix(e.Err.Error(), e.Service+": ")
+}
+
+func (e *ServiceError) Unwrap() error { return e.Err }
+
 // fail is called when a service ends although nobody asked for it.
 func (d *Dev) fail(name string, err error) {
 	if err == nil {
 		err = errors.New("ended without being asked to")
 	}
 	d.failOnce.Do(func() {
-		d.err = fmt.Errorf("%s: %w", name, err)
+		d.err = &ServiceError{Service: name, Err: err}
 		d.stopOnce.Do(func() { close(d.stop) })
 	})
 }

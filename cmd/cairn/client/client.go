@@ -79,6 +79,9 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 			return c, nil
 		}
 	}
+	if o.Dir != "" {
+		return nil, unavailablef("nobody serves folder %s; start \"cairn dev --dir %s\", or name a server with --server", o.Dir, o.Dir)
+	}
 	return dial(ctx, DefaultServer, o.Token)
 }
 

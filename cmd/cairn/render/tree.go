@@ -27,7 +27,8 @@ type Options struct {
 type Tree struct {
 	plan *planv1.Plan
 	rows []row
-	wide int
+	// wide and titles are the columns of ids and of titles.
+	wide, titles int
 }
 
 // narrow is the number of columns for what a step did below which its duration is left out.
@@ -36,18 +37,29 @@ const narrow = 12
 // Rows is the number of steps drawn.
 func (t *Tree) Rows() int { return len(t.rows) }
 
-// maxIDColumns bounds the column of ids; longer ones are cut.
-const maxIDColumns = 28
+// Longer ids and titles are cut.
+const (
+	maxIDColumns    = 28
+	maxTitleColumns = 28
+)
+
+func titleOf(s *planv1.Step) string {
+	if s.GetTitle() != "" {
+		return Line(s.GetTitle())
+	}
+	return Line(s.GetAction().GetName())
+}
 
 func (t *Tree) use(plan *planv1.Plan) {
 	if t.plan == plan || (t.plan != nil && t.plan.GetVersion() == plan.GetVersion() && plan.GetVersion() > 0) {
 		return
 	}
-	t.plan, t.rows, t.wide = plan, layout(plan), 0
+	t.plan, t.rows, t.wide, t.titles = plan, layout(plan), 0, 0
 	for _, r := range t.rows {
 		t.wide = max(t.wide, Width(r.prefix)+Width(r.step.GetId()))
+		t.titles = max(t.titles, Width(titleOf(r.step)))
 	}
-	t.wide = min(t.wide, maxIDColumns)
+	t.wide, t.titles = min(t.wide, maxIDColumns), min(t.titles, maxTitleColumns)
 }
 
 // Lines draws the run's plan, a step a line.
@@ -60,7 +72,7 @@ func (t *Tree) Lines(s *runv1.RunState, o Options) []string {
 	for _, st := range s.GetSteps() {
 		states[st.GetStepId()] = st
 	}
-	d := drawing{Options: o, run: s, states: states, wide: t.wide}
+	d := drawing{Options: o, run: s, states: states, wide: t.wide, titles: t.titles}
 	if o.Width > 0 {
 		d.wide = min(d.wide, max(8, o.Width/2))
 	}
@@ -81,17 +93,14 @@ type drawing struct {
 	Options
 	run    *runv1.RunState
 	states map[string]*runv1.StepState
-	wide   int
+	// Columns of ids and titles.
+	wide, titles int
 }
 
 func (d drawing) step(r row) drawn {
 	st := d.states[r.step.GetId()]
 	what := d.what(r, st)
-	title := r.step.GetTitle()
-	if title == "" {
-		title = r.step.GetAction().GetName()
-	}
-	return d.line(r.prefix, r.step.GetId(), Line(title), what, st)
+	return d.line(r.prefix, r.step.GetId(), titleOf(r.step), what, st)
 }
 
 // items shows what became of a for_each step's items: each while they are few, else only those that ask for attention.
@@ -125,14 +134,12 @@ func (d drawing) line(prefix, id, title, what string, st *runv1.StepState) drawn
 	}
 	detail := title
 	if what != "" && title != "" {
-		// The title gives way to what the step did.
+		columns := d.titles
 		if d.Width > 0 {
-			title = Cut(title, max(12, left/2))
+			// The title gives way to what the step did.
+			columns = min(columns, max(12, left/3))
 		}
-		detail = Pad(title, min(24, max(12, left/3))) + "  " + what
-		if d.Width == 0 {
-			detail = title + "  " + what
-		}
+		detail = Pad(Cut(title, columns), columns) + "  " + what
 	} else if title == "" {
 		detail = what
 	}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cairnrun/cairn/internal/dev"
+)
+
+// waiting begins "cairn run" of a plan that waits for an hour and returns when it waits.
+func waiting(t *testing.T) (*exec.Cmd, *buffer, string) {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "wait.yaml")
+	text := "goal: wait long\nsteps:\n- id: pause\n  action: {kind: control, name: wait, arguments: {duration: 1h}}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kept, out := filepath.Join(dir, "kept"), &buffer{}
+	cmd := exec.Command("cairn", "run", file, "--dir", kept)
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	until(t, "the run waits", func() bool {
+		h, held, err := dev.Held(kept)
+		if err != nil || !held || h.Gateway == "" {
+			return false
+		}
+		events, err := exec.Command("cairn", "events", "last", "--dir", kept).Output()
+		return err == nil && strings.Contains(string(events), "StepStarted")
+	})
+	return cmd, out, kept
+}
+
+func TestTheFirstInterruptCancelsTheRun(t *testing.T) {
+	t.Parallel()
+	cmd, out, kept := waiting(t)
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if _ = cmd.Wait(); cmd.ProcessState.ExitCode() != exitCancelled {
+		t.Fatalf("exit code %d, want %d\n%s", cmd.ProcessState.ExitCode(), exitCancelled, out)
+	}
+	if got := cairn(t, "list", "--dir", kept, "--filter", "state=cancelled"); strings.Count(got, "wait long") != 1 {
+		t.Errorf("list of cancelled runs:\n%s", got)
+	}
+}
+
+// A run that was left, here by SIGKILL, is open in its folder and goes on when the folder is served again.
+func TestARunThatWasLeftGoesOn(t *testing.T) {
+	t.Parallel()
+	cmd, _, kept := waiting(t)
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	if got := cairn(t, "get", "last", "--dir", kept); !strings.Contains(got, "· waiting for tool ·") && !strings.Contains(got, "pause") {
+		t.Errorf("after the kill:\n%s", got)
+	}
+	b := runInBackground(t, filepath.Dir(kept), "cairn dev --nats-listen 127.0.0.1:0 --listen 127.0.0.1:0 --dir kept")
+	until(t, "dev serves", func() bool { return strings.Contains(b.log.String(), "ready") })
+	if got := cairn(t, "cancel", "last", "--wait", "--dir", kept); !strings.Contains(got, "is cancelled") {
+		t.Errorf("cancel: %s", got)
+	}
+	b.stop(t)
+}
