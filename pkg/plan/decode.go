@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
-
-	planv1 "github.com/cairnrun/cairn/proto/cairn/plan/v1"
 )
 
 // decoder turns JSON values into messages and gathers what does not fit. A null stands for an absent field.
@@ -233,6 +231,3 @@ func (d *decoder) enum(v Value, at *pointerPart, names enumNames) int32 {
 	d.wrongType(v, at, "one of "+strings.Join(names, ", "))
 	return 0
 }
-
-// textOf returns a message's JSON text, "" for an absent one.
-func textOf(t *planv1.JsonText) string { return t.GetText() }

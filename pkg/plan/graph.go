@@ -193,20 +193,3 @@ func (g *Graph) names(cycle []int32) []string {
 	}
 	return append(ids, ids[0])
 }
-
-// Ancestors tells for each step whether step i depends on it, directly or not.
-func (g *Graph) Ancestors(i int) []bool {
-	seen := make([]bool, len(g.ids))
-	stack := []int32{int32(i)}
-	for len(stack) > 0 {
-		at := stack[len(stack)-1]
-		stack = stack[:len(stack)-1]
-		for _, d := range g.deps[at] {
-			if !seen[d] {
-				seen[d] = true
-				stack = append(stack, d)
-			}
-		}
-	}
-	return seen
-}
