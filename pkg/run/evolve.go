@@ -386,7 +386,6 @@ func (d *data) applyObservation(e *runv1.Event, b *runv1.ObservationRecorded) {
 			if !a.GetIdempotent() && codeRule(o.GetError().GetCode()).Ambiguous {
 				// Not an outcome: it may have had its effect.
 				a.Status = runv1.ActionStatus_ACTION_STATUS_TIMED_OUT
-				a.ObservationDigest = ""
 				if o.GetExecutedBy() != "" {
 					a.Status = runv1.ActionStatus_ACTION_STATUS_UNKNOWN
 				}

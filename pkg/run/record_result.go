@@ -29,7 +29,7 @@ func (d *data) weighResult(b *runv1.ResultReported, digest string) verdict {
 			return repeat()
 		}
 	}
-	if st.GetObservationDigest() == digest {
+	if st.GetObservationDigest() == digest || tellsNothing(st, o) {
 		return repeat()
 	}
 	if settled(st) && !provisional(st, o) {
@@ -54,6 +54,14 @@ func settled(a *runv1.ActionState) bool {
 		return true
 	}
 	return false
+}
+
+// tellsNothing says whether an observation is an error that leaves the outcome open, of an action of which as much is known.
+func tellsNothing(a *runv1.ActionState, o *runv1.Observation) bool {
+	if o.GetOutcome() != runv1.Outcome_OUTCOME_ERROR || !codeRule(o.GetError().GetCode()).Ambiguous {
+		return false
+	}
+	return settled(a) || !a.GetIdempotent() && a.GetStatus() != runv1.ActionStatus_ACTION_STATUS_REQUESTED
 }
 
 // provisional says whether what is known of an action is only that it did not answer in time: a real result replaces it.
