@@ -137,7 +137,9 @@ func TestThreeNodesTakeTheLayoutWithThreeReplicas(t *testing.T) {
 		servers = append(servers, startClustered(t, o))
 	}
 	// Only the leader knows its peers.
-	formed := func(s *server.Server) bool { return s.JetStreamIsLeader() && len(s.JetStreamClusterPeers()) == len(ports) }
+	formed := func(s *server.Server) bool {
+		return s.JetStreamIsLeader() && len(s.JetStreamClusterPeers()) == len(ports)
+	}
 	for deadline := time.Now().Add(30 * time.Second); !slices.ContainsFunc(servers, formed); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the cluster did not form")

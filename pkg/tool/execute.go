@@ -200,7 +200,9 @@ func (w *worker) execute(ctx context.Context, d *delivery) ([]byte, verdict) {
 }
 
 // refusal answers an action that was not started: nobody is named as having executed it.
-func (w *worker) refusal(d *delivery, fault *Error) []byte { return w.encodeResult(d, &ResultMessage{}, fault) }
+func (w *worker) refusal(d *delivery, fault *Error) []byte {
+	return w.encodeResult(d, &ResultMessage{}, fault)
+}
 
 func (w *worker) timeout() time.Duration {
 	if t := time.Duration(w.tool.def.Timeout); t > 0 {
