@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -257,7 +258,7 @@ func (g *gateway) keepReady(ctx context.Context) {
 
 func (g *gateway) look(ctx context.Context) error {
 	if !g.nc.IsConnected() {
-		return fmt.Errorf("not connected to NATS at %s", g.nc.Opts.Url)
+		return fmt.Errorf("NATS at %q is not reached; is it running?", strings.Join(g.nc.Servers(), ","))
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.times.Bus)
 	defer cancel()
