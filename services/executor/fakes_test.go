@@ -33,8 +33,10 @@ type stage struct {
 	works   []*work
 	// queue is what the report stream holds: delivered again to the next owner until it is acknowledged.
 	queue []*report
-	// taken says whom messages that are owed are held by; Missing leaves them out.
+	// held are subjects that somebody has a message of; Missing leaves them out.
 	held map[string]bool
+	// tune changes an owner before it takes over.
+	tune func(*owner)
 }
 
 func newStage(t *testing.T, tune func(*Config)) *stage {
@@ -81,6 +83,20 @@ func (s *stage) until(what string, is func(done []string) bool) []string {
 			s.t.Fatalf("waited in vain for: %s; done so far:\n%s", what, strings.Join(done, "\n"))
 		}
 	}
+}
+
+// history is what was done so far.
+func (s *stage) history() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string(nil), s.done...)
+}
+
+// answer is what a report's sender was told last.
+func (s *stage) answer(id string) *runv1.Answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.answers[id]
 }
 
 // has waits for one thing.
@@ -196,12 +212,33 @@ type stageSource struct {
 	ready chan struct{}
 	next  int
 	n     uint64
+	held  bool // by the stage's lock
+}
+
+// hold keeps reports back until letGo, which hands them over all at once.
+func (s *stageSource) hold() {
+	s.stage.mu.Lock()
+	s.held = true
+	s.stage.mu.Unlock()
+}
+
+func (s *stageSource) letGo() {
+	s.stage.mu.Lock()
+	s.held = false
+	s.stage.mu.Unlock()
+	select {
+	case s.ready <- struct{}{}:
+	default:
+	}
 }
 
 func (s *stageSource) Take() []*report {
 	s.stage.mu.Lock()
 	defer s.stage.mu.Unlock()
 	var out []*report
+	if s.held {
+		return nil
+	}
 	for ; s.next < len(s.stage.queue); s.next++ {
 		if r := s.stage.queue[s.next]; r.data != nil {
 			fresh := *r
@@ -286,6 +323,9 @@ func (s *stage) owner(epoch int64) *actor {
 	})
 	var ctx context.Context
 	ctx, a.cancel = context.WithCancel(context.Background())
+	if s.tune != nil {
+		s.tune(a.owner)
+	}
 	if err := a.takeOver(ctx); err != nil {
 		s.t.Fatal(err)
 	}

@@ -116,7 +116,7 @@ func (o *owner) judge(ru *openRun, r *report) {
 		return
 	}
 	c := o.openCommit(ru, r.msg.GetTimerDue())
-	step, err := advance(ru.head.state, r.msg, c.time)
+	step, err := guarded(func() run.Step { return o.core.advance(ru.head.state, r.msg, c.time) })
 	if err != nil {
 		o.quarantine(ru, r, c, err)
 		return
@@ -131,6 +131,9 @@ func (o *owner) judge(ru *openRun, r *report) {
 		a.Revision, a.Partition, a.LogSequence = 0, int32(o.partition), o.chain.Sequence
 		o.finishNow(r, a)
 		return
+	}
+	if len(c.events) > 0 && len(c.events)+len(step.Events) > o.cfg.CommitMaxEvents {
+		c = newCommit(ru, c.time, c.began)
 	}
 	before := c.writer
 	if err := c.add(step.Events); err != nil {
@@ -171,7 +174,11 @@ func (o *owner) openCommit(ru *openRun, timer *runv1.TimerDue) *commit {
 			t = x
 		}
 	}
-	c := &commit{run: ru, time: t, began: now}
+	return newCommit(ru, t, now)
+}
+
+func newCommit(ru *openRun, t, began time.Time) *commit {
+	c := &commit{run: ru, time: t, began: began}
 	c.writer.Begin(timestamppb.New(t))
 	return c
 }
@@ -230,7 +237,7 @@ func (o *owner) commit(ru *openRun, c *commit, step run.Step) {
 func (o *owner) goOn(ru *openRun) {
 	ru.more = false
 	c := o.openCommit(ru, nil)
-	step, err := proceed(ru.head.state, c.time)
+	step, err := guarded(func() run.Step { return o.core.proceed(ru.head.state, c.time) })
 	if err != nil {
 		o.quarantine(ru, nil, c, err)
 	} else if len(step.Events) > 0 {
@@ -408,13 +415,10 @@ func tooLarge(step run.Step, limit int) bool {
 	return err == nil && len(e.GetCommit()) > limit-1024
 }
 
-// advance and proceed call the core; a panic in it becomes an error.
-func advance(s run.State, r *runv1.Report, now time.Time) (run.Step, error) {
-	return guarded(func() run.Step { return run.Advance(s, r, now) })
-}
-
-func proceed(s run.State, now time.Time) (run.Step, error) {
-	return guarded(func() run.Step { return run.Continue(s, now) })
+// core is what the owner drives; tests put one in its place that breaks.
+type core struct {
+	advance func(s run.State, r *runv1.Report, now time.Time) run.Step
+	proceed func(s run.State, now time.Time) run.Step
 }
 
 // corePanic is a panic of the core with where it happened.
@@ -425,6 +429,7 @@ type corePanic struct {
 
 func (p *corePanic) Error() string { return fmt.Sprintf("panic in the core: %v\n%s", p.value, p.stack) }
 
+// guarded calls the core; a panic in it becomes an error.
 func guarded(f func() run.Step) (step run.Step, err error) {
 	defer func() {
 		if v := recover(); v != nil {

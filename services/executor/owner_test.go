@@ -85,10 +85,10 @@ func TestRepeatOfSpeculativeStateWaitsForItsGroup(t *testing.T) {
 	if !inOrder(done, "append r1", "answer again", "ack again") {
 		t.Errorf("order:\n%s", strings.Join(done, "\n"))
 	}
-	if o := s.answers["again"].GetOutcome(); o != runv1.AnswerOutcome_ANSWER_OUTCOME_REPEATED {
+	if o := s.answer("again").GetOutcome(); o != runv1.AnswerOutcome_ANSWER_OUTCOME_REPEATED {
 		t.Errorf("outcome %s", o)
 	}
-	if seq := s.answers["again"].GetLogSequence(); seq == 0 {
+	if seq := s.answer("again").GetLogSequence(); seq == 0 {
 		t.Error("the answer names no log sequence")
 	}
 }
@@ -104,7 +104,7 @@ func TestCase58_DeposedOwnerDropsThePartition(t *testing.T) {
 	if err := old.wait(); !errors.Is(err, eventlog.ErrConflict) {
 		t.Fatalf("the deposed owner ended with %v, want ErrConflict", err)
 	}
-	for _, d := range s.done {
+	for _, d := range s.history() {
 		if d == "ack submit:r2" && len(s.commits("r2")) == 0 {
 			t.Error("the deposed owner acknowledged what is not in the log")
 		}
@@ -327,7 +327,7 @@ func TestCase54_OnlyTheNewestAttemptCounts(t *testing.T) {
 	if n != 1 {
 		t.Errorf("%d observations in the log", n)
 	}
-	if o := s.answers["s0-2:r"].GetOutcome(); o != runv1.AnswerOutcome_ANSWER_OUTCOME_REFUSED {
+	if o := s.answer("s0-2:r").GetOutcome(); o != runv1.AnswerOutcome_ANSWER_OUTCOME_REFUSED {
 		t.Errorf("an unknown attempt was %s", o)
 	}
 }
@@ -341,9 +341,7 @@ func TestCase51_SubmissionsAreIdempotent(t *testing.T) {
 		r.Id = id
 		a.deliver(r)
 		s.has("ack " + id)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.answers[id]
+		return s.answer(id)
 	}
 	is := func(got *runv1.Answer, outcome runv1.AnswerOutcome, code string) {
 		t.Helper()
@@ -358,9 +356,9 @@ func TestCase51_SubmissionsAreIdempotent(t *testing.T) {
 		a.deliver(r)
 	}
 	s.has("ack 3")
-	is(s.answers["1"], accepted, "")
-	is(s.answers["2"], repeated, "")
-	is(s.answers["3"], repeated, "")
+	is(s.answer("1"), accepted, "")
+	is(s.answer("2"), repeated, "")
+	is(s.answer("3"), repeated, "")
 	is(again(a, "other", "chain 2"), refused, "key_reused")
 
 	a.deliver(proposal(t, "r", "chain 1"))
@@ -379,7 +377,7 @@ func TestCase51_SubmissionsAreIdempotent(t *testing.T) {
 	is(again(a, "other when forgotten", "chain 2"), refused, "key_reused")
 	a.deliver(cancelRun("r"))
 	s.has("ack cancel:r")
-	is(s.answers["cancel:r"], refused, "run_closed")
+	is(s.answer("cancel:r"), refused, "run_closed")
 
 	a.crash()
 	b := s.owner(2)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cairnrun/cairn/pkg/eventlog"
+	"github.com/cairnrun/cairn/pkg/run"
 )
 
 // owner is the one writer of a partition. Everything in it belongs to the goroutine of serve; state ahead of the log is
@@ -24,6 +25,7 @@ type owner struct {
 	checkpoints eventlog.CheckpointStore
 	out         outside
 	metrics     *meter
+	core        core
 	open        func(ctx context.Context, partition int) (source, error)
 	// health names what is wrong with this partition; nil: nothing.
 	health func(error)
@@ -98,6 +100,7 @@ const takeBatch = 64
 
 func newOwner(o owner) *owner {
 	n := o
+	n.core = core{advance: run.Advance, proceed: run.Continue}
 	n.runs = map[string]*openRun{}
 	n.chain = eventlog.Chain{Partition: n.partition}
 	n.ended = newEndedRuns(n.cfg.EndedMax)

@@ -1,0 +1,583 @@
+package executor
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/cairnrun/cairn/internal/bench/responder"
+	"github.com/cairnrun/cairn/pkg/eventlog"
+	"github.com/cairnrun/cairn/pkg/run"
+	planv1 "github.com/cairnrun/cairn/proto/cairn/plan/v1"
+	runv1 "github.com/cairnrun/cairn/proto/cairn/run/v1"
+)
+
+// groupSizes are the numbers of commits in the groups of the log that have some.
+func groupSizes(t *testing.T, s *stage) (sizes []int) {
+	t.Helper()
+	chain := eventlog.Chain{}
+	if err := s.journal.Read(t.Context(), 0, 0, func(m eventlog.Message) error {
+		g, err := chain.Next(m)
+		if err == nil && len(g.GetEntries()) > 0 {
+			sizes = append(sizes, len(g.GetEntries()))
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return sizes
+}
+
+func TestGroupsEndAtTheirLimits(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		tune   func(*Config)
+		runs   int
+		groups int
+	}{
+		{"reports, at the limit", func(c *Config) { c.GroupMaxReports = 5 }, 5, 1},
+		{"reports, one more", func(c *Config) { c.GroupMaxReports = 5 }, 6, 2},
+		{"bytes, far below", func(c *Config) { c.GroupMaxBytes = 1 << 20 }, 20, 1},
+		{"bytes, below one commit", func(c *Config) { c.GroupMaxBytes = 1 }, 3, 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newStage(t, c.tune)
+			s.journal.gate = make(chan struct{}, 100)
+			s.journal.gate <- struct{}{}
+			a := s.owner(1)
+			a.deliver(submit("first", "chain 1"))
+			s.journal.gate <- struct{}{}
+			s.has("ack submit:first")
+			// All of these are there before the next append may go on.
+			a.source.hold()
+			for i := range c.runs {
+				a.deliver(submit(fmt.Sprintf("r%d", i), "chain 1"))
+			}
+			a.source.letGo()
+			for range c.groups {
+				s.journal.gate <- struct{}{}
+			}
+			s.has(fmt.Sprintf("ack submit:r%d", c.runs-1))
+			sizes := groupSizes(t, s)[1:]
+			if len(sizes) != c.groups {
+				t.Errorf("groups of %v, want %d groups", sizes, c.groups)
+			}
+		})
+	}
+}
+
+func TestLargeGroupsAreSplitIntoMessages(t *testing.T) {
+	s := newStage(t, nil)
+	s.tune = func(o *owner) { o.maxMessage = 600 } // about two commits
+	s.journal.gate = make(chan struct{}, 100)
+	s.journal.gate <- struct{}{}
+	a := s.owner(1)
+	a.source.hold()
+	for i := range 7 {
+		a.deliver(submit(fmt.Sprintf("r%d", i), "chain 1"))
+	}
+	a.source.letGo()
+	for range 20 {
+		s.journal.gate <- struct{}{}
+	}
+	done := s.has("ack submit:r6")
+	if sizes := groupSizes(t, s); len(sizes) < 3 {
+		t.Errorf("groups of %v, want several", sizes)
+	}
+	// What a group causes comes after its last message.
+	last := 0
+	for i, d := range done {
+		if strings.HasPrefix(d, "append") {
+			last = i
+		}
+	}
+	for i, d := range done {
+		if (strings.HasPrefix(d, "publish") || strings.HasPrefix(d, "ack")) && i < last {
+			t.Errorf("%s before the group's last message", d)
+		}
+	}
+	for i := range 7 {
+		verify(t, s.commits(fmt.Sprintf("r%d", i)))
+	}
+}
+
+// wide asks for more at once than one commit holds.
+func wide(id string, steps int) *runv1.Report {
+	r := submit(id, fmt.Sprintf("fan %d", steps))
+	r.GetSubmitRun().Spec.Limits = &runv1.RunLimits{MaxParallel: 1000, MaxSteps: 1000}
+	return r
+}
+
+func TestCommitsEndAtTheirLimitAndGoOn(t *testing.T) {
+	s := newStage(t, nil)
+	a := s.owner(1)
+	a.deliver(wide("r", 600))
+	a.deliver(proposal(t, "r", "fan 600"))
+	a.deliver(submit("q", "chain 1"))
+	s.has("ack plan:r")
+	commits := s.commits("r")
+	if len(commits) < 3 {
+		t.Fatalf("%d commits for 600 actions", len(commits))
+	}
+	for i, c := range commits {
+		if n := len(c.GetEvents()); n > run.CommitEvents {
+			t.Errorf("commit %d has %d events", i, n)
+		}
+		if last := i == len(commits)-1; c.GetMore() == last && i > 0 {
+			t.Errorf("commit %d of %d says more: %v", i+1, len(commits), c.GetMore())
+		}
+	}
+	verify(t, commits)
+	s.has("publish cairn.work.call.r.s599-1")
+	// A report that comes while the run is not done deciding is judged after it.
+	a.deliver(observed("r", "s599-1"))
+	s.has("ack s599-1:r")
+	verify(t, s.commits("r"))
+}
+
+func TestAKilledOwnersCommitsGoOnAtTakeOver(t *testing.T) {
+	s := newStage(t, func(c *Config) { c.GroupMaxBytes = 1 }) // a group for each commit
+	killed := errors.New("killed")
+	a := s.owner(1)
+	a.deliver(wide("r", 600))
+	s.has("ack submit:r")
+	s.journal.mu.Lock()
+	first := s.journal.n
+	s.journal.before = func(n int) (error, bool) {
+		if n > first+1 {
+			return killed, false
+		}
+		return nil, false
+	}
+	s.journal.mu.Unlock()
+	a.deliver(proposal(t, "r", "fan 600"))
+	if err := a.wait(); !errors.Is(err, killed) {
+		t.Fatal(err)
+	}
+	commits := s.commits("r")
+	if !commits[len(commits)-1].GetMore() {
+		t.Fatal("the kill did not come in the midst of deciding")
+	}
+	s.journal.mu.Lock()
+	s.journal.before = nil
+	s.journal.mu.Unlock()
+	s.owner(2)
+	s.has("publish cairn.work.call.r.s599-1")
+	commits = s.commits("r")
+	verify(t, commits)
+	if commits[len(commits)-1].GetMore() {
+		t.Error("it did not go on to the end")
+	}
+}
+
+func TestSnapshotsAreWritten(t *testing.T) {
+	s := newStage(t, func(c *Config) { c.SnapshotEvery = 10 })
+	a := s.owner(1)
+	a.deliver(submit("r", "chain 8"))
+	a.deliver(proposal(t, "r", "chain 8"))
+	for i := range 8 {
+		a.deliver(observed("r", fmt.Sprintf("s%d-1", i)))
+		s.has(fmt.Sprintf("ack s%d-1:r", i))
+	}
+	commits := s.commits("r")
+	newest, snapshots := int64(0), 0
+	for _, c := range commits {
+		last := c.GetEvents()[len(c.GetEvents())-1].GetRevision()
+		if c.GetSnapshot() != nil {
+			snapshots++
+			newest = last
+			if c.GetSnapshot().GetRevision() != last {
+				t.Errorf("snapshot at %d in a commit that ends at %d", c.GetSnapshot().GetRevision(), last)
+			}
+		} else if last-newest >= 10 {
+			t.Errorf("no snapshot between revisions %d and %d", newest, last)
+		}
+	}
+	if snapshots == 0 {
+		t.Error("no snapshot")
+	}
+	verify(t, commits)
+}
+
+func end(t *testing.T, a *actor, id string) {
+	t.Helper()
+	a.deliver(submit(id, "chain 1"))
+	a.deliver(proposal(t, id, "chain 1"))
+	a.deliver(observed(id, "s0-1"))
+	a.stage.has("ack s0-1:" + id)
+}
+
+func TestEndedRunsAreRememberedUpToTheirNumber(t *testing.T) {
+	s := newStage(t, func(c *Config) { c.EndedMax, c.LingerMax = 2, 1 })
+	a := s.owner(1)
+	for _, id := range []string{"e1", "e2", "e3"} {
+		end(t, a, id)
+	}
+	asked := 0
+	again := func(id string) runv1.AnswerOutcome {
+		asked++
+		r := submit(id, "chain 1")
+		r.Id = fmt.Sprintf("again %d", asked)
+		a.deliver(r)
+		s.has("ack " + r.GetId())
+		return s.answer(r.GetId()).GetOutcome()
+	}
+	// One is loaded, two are remembered: none is lost yet.
+	if o := again("e1"); o != runv1.AnswerOutcome_ANSWER_OUTCOME_REPEATED {
+		t.Errorf("at the limit: %s", o)
+	}
+	end(t, a, "e4")
+	if o := again("e2"); o != runv1.AnswerOutcome_ANSWER_OUTCOME_REPEATED {
+		t.Errorf("second: %s", o)
+	}
+	if o := again("e1"); o != runv1.AnswerOutcome_ANSWER_OUTCOME_ACCEPTED {
+		t.Errorf("one over the limit: %s", o)
+	}
+}
+
+func TestEndedRunsAreRememberedForTheirTime(t *testing.T) {
+	s := newStage(t, func(c *Config) { c.EndedRetention, c.Linger = time.Hour, time.Minute })
+	a := s.owner(1)
+	end(t, a, "e1")
+	s.clock.move(2 * time.Minute)
+	house := func() { a.keepHouse() }
+	a.crash() // from here on the test drives the owner
+	house()
+	if a.owner.ended.byID["e1"] == nil || a.linger.runs.Len() != 0 {
+		t.Fatal("the run is not remembered by its end alone")
+	}
+	s.clock.move(58 * time.Minute)
+	house()
+	if a.owner.ended.byID["e1"] == nil {
+		t.Error("forgotten at its retention")
+	}
+	s.clock.move(time.Second)
+	house()
+	if a.owner.ended.byID["e1"] != nil {
+		t.Error("remembered beyond its retention")
+	}
+}
+
+func TestStorageFullStopsAcceptingAndRecovers(t *testing.T) {
+	s := newStage(t, func(c *Config) { c.FullRetry = time.Millisecond })
+	a := s.owner(1)
+	n := 0
+	s.journal.mu.Lock()
+	s.journal.before = func(int) (error, bool) {
+		if n++; n <= 3 {
+			if n == 2 {
+				a.deliver(submit("r2", "chain 1"))
+			}
+			return fmt.Errorf("no room: %w", eventlog.ErrStorageFull), false
+		}
+		return nil, false
+	}
+	s.journal.mu.Unlock()
+	a.deliver(submit("r1", "chain 1"))
+	done := s.has("ack submit:r2")
+	failed := 0
+	for _, d := range done {
+		if d == "append failed" {
+			failed++
+		}
+	}
+	if failed != 3 {
+		t.Errorf("%d failed tries", failed)
+	}
+	notReady := slices.IndexFunc(done, func(d string) bool { return strings.HasPrefix(d, "health partition 0") })
+	ready := slices.Index(done, "health <nil>")
+	if notReady < 0 || ready < notReady || ready > indexOf(done, "ack submit:r1") {
+		t.Errorf("readiness:\n%s", strings.Join(done, "\n"))
+	}
+	if !inOrder(done, "append r1", "ack submit:r1", "append r2", "ack submit:r2") {
+		t.Errorf("order:\n%s", strings.Join(done, "\n"))
+	}
+}
+
+func TestAPanicQuarantinesItsRunOnly(t *testing.T) {
+	s := newStage(t, nil)
+	s.tune = func(o *owner) {
+		o.core.advance = func(st run.State, r *runv1.Report, now time.Time) run.Step {
+			if r.GetRunId() == "bad" && r.GetPlanProposed() != nil {
+				panic("a fault of the core")
+			}
+			return run.Advance(st, r, now)
+		}
+	}
+	a := s.owner(1)
+	a.deliver(submit("bad", "chain 1"))
+	a.deliver(proposal(t, "bad", "chain 1"))
+	end(t, a, "good")
+	s.has("ack plan:bad")
+	if code := s.answer("plan:bad").GetCode(); code != codeQuarantined {
+		t.Errorf("the sender is told %q", code)
+	}
+	commits := s.commits("bad")
+	last := commits[len(commits)-1]
+	q := last.GetEvents()[len(last.GetEvents())-1].GetRunQuarantined()
+	if q == nil || !strings.Contains(q.GetReason(), "a fault of the core") || q.GetReportId() != "plan:bad" {
+		t.Fatalf("the log holds %v", last)
+	}
+	if s.commits("bad")[0].GetEvents()[0].GetRunSubmitted() == nil {
+		t.Error("what came before the panic is not there")
+	}
+	a.deliver(cancelRun("bad"))
+	s.has("ack cancel:bad")
+	if o := s.answer("cancel:bad").GetOutcome(); o != runv1.AnswerOutcome_ANSWER_OUTCOME_ACCEPTED {
+		t.Errorf("cancel of a quarantined run: %s", o)
+	}
+	verify(t, s.commits("bad"))
+}
+
+func TestARunWithAnUnknownEventIsHeldBack(t *testing.T) {
+	s := newStage(t, nil)
+	a := s.owner(1)
+	a.deliver(submit("new", "chain 1"))
+	a.deliver(submit("old", "chain 1"))
+	s.has("ack submit:old")
+	a.crash()
+	// A newer executor writes an event that this one does not know.
+	commits := s.commits("new")
+	stored, err := eventlog.EncodeCommit(commits[0], 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := &runv1.Commit{RunId: "new", Tenant: "t", Time: timestamppb.Now(), RulesVersion: "99", PreviousHash: eventlog.Hash(stored.GetCommit())}
+	e := &runv1.Event{Revision: 3, Kind: runv1.EventKind_EVENT_KIND_DECIDED}
+	e.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 900, protowire.BytesType), []byte("news")))
+	next.Events = append(next.Events, e)
+	entry, err := eventlog.EncodeCommit(next, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &runv1.Group{Number: a.chain.Number + 1, Epoch: a.chain.Epoch, PreviousHash: a.chain.Hash, Entries: []*runv1.Entry{entry}}
+	data, err := eventlog.EncodeGroup(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.journal.Memory.Append(t.Context(), 0, a.chain.Sequence, data); err != nil {
+		t.Fatal(err)
+	}
+
+	b := s.owner(2)
+	b.deliver(proposal(t, "new", "chain 1"))
+	b.deliver(proposal(t, "old", "chain 1"))
+	done := s.has("ack plan:old")
+	if !slices.Contains(done, "nak plan:new") || slices.Contains(done, "ack plan:new") {
+		t.Errorf("the held run's report:\n%s", strings.Join(done, "\n"))
+	}
+	if n := len(s.commits("new")); n != 2 {
+		t.Errorf("%d commits of the held run", n)
+	}
+}
+
+func TestSweepResendsOnlyWhatNobodyHas(t *testing.T) {
+	s := newStage(t, nil)
+	a := s.owner(1)
+	a.deliver(wide("r", 3))
+	a.deliver(proposal(t, "r", "fan 3"))
+	s.has("ack plan:r")
+	a.crash()
+	a.recovered, a.sweeping = true, false
+	s.held["cairn.work.call.r.s0-1"] = true
+	resent := func(idle time.Duration) (out []string) {
+		s.mu.Lock()
+		s.works = nil
+		s.mu.Unlock()
+		a.sweep(idle)
+		if !a.sweeping {
+			return nil
+		}
+		a.resend(<-a.missing)
+		for _, w := range s.works {
+			out = append(out, w.subject)
+		}
+		slices.Sort(out)
+		return out
+	}
+	if got := resent(time.Minute); got != nil {
+		t.Errorf("before anything was idle for long: %v", got)
+	}
+	s.clock.move(time.Minute)
+	if got := fmt.Sprint(resent(time.Minute)); got != "[cairn.work.call.r.s1-1 cairn.work.call.r.s2-1]" {
+		t.Errorf("sent again: %v", got)
+	}
+	if got := resent(time.Minute); got != nil {
+		t.Errorf("sent again at once: %v", got)
+	}
+}
+
+func TestTimersFireAndCommitTimeNeverGoesBack(t *testing.T) {
+	s := newStage(t, nil)
+	a := s.owner(1)
+	a.deliver(submit("r", "chain 1"))
+	p := proposal(t, "r", "chain 1")
+	p.GetPlanProposed().Plan.Steps = []*planv1.Step{{
+		Id: "w", Title: "wait", Objective: "wait",
+		Action: &planv1.Action{Kind: planv1.ActionKind_ACTION_KIND_CONTROL, Name: "wait", Arguments: &planv1.JsonText{Text: `{"duration":"1h"}`}},
+	}}
+	p.GetPlanProposed().Tools = nil
+	a.deliver(p)
+	s.has("ack plan:r")
+	started := s.clock.Now()
+	last := s.commits("r")[len(s.commits("r"))-1]
+	if last.GetPhase() == runv1.RunPhase_RUN_PHASE_ENDED {
+		t.Fatalf("the run ended: %v", last)
+	}
+	a.crash()
+	// The next owner's clock is an hour behind: the hour counts from the commit, on its own clock.
+	s.clock.move(-time.Hour)
+	s.owner(2)
+	s.clock.move(59 * time.Minute)
+	s.clock.move(2 * time.Minute)
+	s.until("the timer", func([]string) bool {
+		c := s.commits("r")
+		return c[len(c)-1].GetPhase() == runv1.RunPhase_RUN_PHASE_ENDED
+	})
+	commits := s.commits("r")
+	verify(t, commits)
+	before := time.Time{}
+	for _, c := range commits {
+		if at := c.GetTime().AsTime(); at.Before(before) {
+			t.Errorf("commit time %s after %s", at, before)
+		} else {
+			before = at
+		}
+	}
+	if due := started.Add(time.Hour); before.Before(due) {
+		t.Errorf("the timer's commit is of %s, before it was due at %s", before, due)
+	}
+}
+
+func TestLeadAndDue(t *testing.T) {
+	own := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		name     string
+		last     time.Duration // of the commit, against the own clock
+		deadline time.Duration // after that commit
+		absolute bool
+		due      time.Duration // on the own clock
+	}{
+		{"clock in step", 0, time.Minute, false, time.Minute},
+		{"commit of a clock ahead", time.Hour, time.Minute, false, time.Minute},
+		{"commit long ago", -time.Hour, time.Minute, false, -59 * time.Minute},
+		{"absolute, clock ahead", time.Hour, time.Minute, true, time.Hour + time.Minute},
+	} {
+		last := own.Add(c.last)
+		got := dueOn(run.Deadline{At: last.Add(c.deadline), Absolute: c.absolute}, lead(last, own))
+		if !got.Equal(own.Add(c.due)) {
+			t.Errorf("%s: due at %s, want %s", c.name, got, own.Add(c.due))
+		}
+	}
+}
+
+func TestALostLeaseDropsThePartition(t *testing.T) {
+	s := newStage(t, nil)
+	s.journal.gate = make(chan struct{}, 10)
+	s.journal.gate <- struct{}{}
+	a := s.owner(1)
+	a.deliver(submit("r", "chain 1"))
+	close(a.lease.lost)
+	if err := a.wait(); !errors.Is(err, errLeaseLost) {
+		t.Fatalf("it ended with %v", err)
+	}
+	for _, d := range s.history() {
+		if strings.HasPrefix(d, "ack") || strings.HasPrefix(d, "publish") {
+			t.Errorf("done without a lease: %s", d)
+		}
+	}
+}
+
+func TestReleaseFinishesWhatIsUnderWay(t *testing.T) {
+	s := newStage(t, nil)
+	s.journal.gate = make(chan struct{}, 10)
+	s.journal.gate <- struct{}{}
+	a := s.owner(1)
+	a.deliver(submit("r", "chain 1"))
+	s.journal.gate <- struct{}{}
+	s.has("ack submit:r")
+	a.deliver(proposal(t, "r", "chain 1"))
+	close(a.release)
+	s.journal.gate <- struct{}{}
+	if err := a.wait(); !errors.Is(err, errReleased) {
+		t.Fatalf("it ended with %v", err)
+	}
+	for _, d := range s.history() {
+		if d == "append r" {
+			break
+		}
+		if d == "ack plan:r" {
+			t.Error("acknowledged before it was in the log")
+		}
+	}
+}
+
+func TestAssignIsFairAndMovesLittle(t *testing.T) {
+	members := []string{"a", "b", "c", "d"}
+	for _, partitions := range []int{1, 4, 7, 64} {
+		var before []string
+		for n := 1; n <= len(members); n++ {
+			now := assign(members[:n], partitions)
+			count := map[string]int{}
+			for _, m := range now {
+				count[m]++
+			}
+			for _, m := range members[:n] {
+				if c := count[m]; c < partitions/n || c > (partitions+n-1)/n {
+					t.Errorf("%d partitions, %d members: %s has %d", partitions, n, m, c)
+				}
+			}
+			if fmt.Sprint(now) != fmt.Sprint(assign(reversed(members[:n]), partitions)) {
+				t.Errorf("the order of the members changes the assignment")
+			}
+			moved := 0
+			for p := range before {
+				if before[p] != now[p] {
+					moved++
+				}
+			}
+			// The new member's share must move; bounding everybody's share moves some more.
+			if limit := 2*partitions/n + 2; n > 1 && moved > limit {
+				t.Errorf("%d partitions: %d moved when member %d came", partitions, moved, n)
+			}
+			before = now
+		}
+	}
+}
+
+func reversed(s []string) []string {
+	out := slices.Clone(s)
+	slices.Reverse(out)
+	return out
+}
+
+func TestAnOversizedReportIsRefused(t *testing.T) {
+	s := newStage(t, nil)
+	s.tune = func(o *owner) { o.maxMessage = 4 << 10 }
+	a := s.owner(1)
+	a.deliver(submit("r", "chain 1"))
+	a.deliver(proposal(t, "r", "chain 1"))
+	s.has("ack plan:r")
+	big := observed("r", "s0-1")
+	noise := make([]byte, 0, 64<<10)
+	for x := uint32(1); len(noise) < cap(noise); {
+		x = x*1664525 + 1013904223
+		noise = append(noise, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+-"[x>>26])
+	}
+	big.GetResultReported().Observation = responder.Success(`"` + string(noise) + `"`)
+	a.deliver(big)
+	s.has("ack s0-1:r")
+	if got := s.answer("s0-1:r"); got.GetCode() != codeTooLarge || !strings.Contains(got.GetMessage(), "max_payload") {
+		t.Errorf("answer %v", got)
+	}
+	// Cancel always fits.
+	a.deliver(cancelRun("r"))
+	s.has("ack cancel:r")
+	verify(t, s.commits("r"))
+}
