@@ -1,6 +1,10 @@
 package run
 
-import runv1 "github.com/cairnrun/cairn/proto/cairn/run/v1"
+import (
+	"slices"
+
+	runv1 "github.com/cairnrun/cairn/proto/cairn/run/v1"
+)
 
 // CodeRule is a row of the code table.
 type CodeRule struct {
@@ -21,43 +25,43 @@ const (
 
 // Codes is the code table: the error codes that the system itself uses. Tools may use their own; those are execution
 // faults and not retried, unless the tool's definition lists them as retryable.
-func Codes() []CodeRule {
-	return []CodeRule{
-		{codeTimeout, executionFault, true, true, "no answer before the deadline"},
-		{"rate_limited", executionFault, true, false, "the tool asks to come again later"},
-		{"unavailable", executionFault, true, false, "the tool cannot be reached"},
-		{"transport", executionFault, true, true, "the connection broke"},
-		{"delivery_exhausted", executionFault, false, true, "the action was delivered as often as may be, without an answer"},
-		{"invalid_arguments", executionFault, false, false, "the tool does not accept the arguments"},
-		{"internal", executionFault, false, false, "the tool failed"},
-		{"cancelled", executionFault, false, false, "it was cancelled"},
-		{"output_too_large", executionFault, false, false, "the output exceeds a limit"},
-		{"invalid_output", executionFault, false, false, "the output does not fit the tool's schema"},
-		{codeUnknownOutcome, executionFault, false, false, "it started, and nobody knows how it ended"},
-		{codeCheckFailed, planFault, false, false, "a check of the result is not true"},
-		{codeSchemaMismatch, planFault, false, false, "the result does not have the shape that the plan expects"},
-		{"assumption_falsified", planFault, false, false, "what the plan took for granted is not so"},
-		{"resource_missing", planFault, false, false, "what the step needs is not there"},
-		{codeNotPermitted, planFault, false, false, "it was not approved, or the run may not do it"},
-		{"unknown_tool", planFault, false, false, "there is no such tool"},
-		{codeRefUnavailable, planFault, false, false, "a reference has no value"},
-		{codeBudgetExhausted, planFault, false, false, "a limit of the run is reached"},
-		{codeConditionFailed, planFault, false, false, "a condition cannot be evaluated"},
-		{codeUnsupported, planFault, false, false, "the step asks for what this version cannot do"},
-		{codeAcceptanceFailed, planFault, false, false, "all steps are done, and an acceptance check is not true"},
-		{codeDependencyFailed, planFault, false, false, "a step that must run cannot, since what it depends on failed"},
-		{findingUnparseable, planFault, false, false, "the planner's answers could not be read as plans"},
-		{findingTruncated, planFault, false, false, "the planner's answers were cut off"},
-		{codePlanRejected, planFault, false, false, "the plan was refused, as often as may be"},
-		{codePatchRejected, planFault, false, false, "the patch was refused, as often as may be"},
-		{codePlanningFailed, planFault, false, false, "the planner gave up and did not say why"},
-		{codeReplanLimit, planFault, false, false, "the run was replanned as often as may be"},
-		{codeOscillation, planFault, false, false, "the replanner comes back to what failed before"},
-		{codeNoProgress, planFault, false, false, "the replanner changes nothing"},
-		{codeHistoryLimit, planFault, false, false, "the run's history is full"},
-		{codeModeUnavailable, planFault, false, false, "this version has no such mode"},
-		{codeStuck, planFault, false, false, "steps are open and nothing can bring them on: a mistake of the core"},
-	}
+func Codes() []CodeRule { return slices.Clone(codeTable) }
+
+var codeTable = []CodeRule{
+	{codeTimeout, executionFault, true, true, "no answer before the deadline"},
+	{"rate_limited", executionFault, true, false, "the tool asks to come again later"},
+	{"unavailable", executionFault, true, false, "the tool cannot be reached"},
+	{"transport", executionFault, true, true, "the connection broke"},
+	{"delivery_exhausted", executionFault, false, true, "the action was delivered as often as may be, without an answer"},
+	{"invalid_arguments", executionFault, false, false, "the tool does not accept the arguments"},
+	{"internal", executionFault, false, false, "the tool failed"},
+	{"cancelled", executionFault, false, false, "it was cancelled"},
+	{"output_too_large", executionFault, false, false, "the output exceeds a limit"},
+	{"invalid_output", executionFault, false, false, "the output does not fit the tool's schema"},
+	{codeUnknownOutcome, executionFault, false, false, "it started, and nobody knows how it ended"},
+	{codeCheckFailed, planFault, false, false, "a check of the result is not true"},
+	{codeSchemaMismatch, planFault, false, false, "the result does not have the shape that the plan expects"},
+	{"assumption_falsified", planFault, false, false, "what the plan took for granted is not so"},
+	{"resource_missing", planFault, false, false, "what the step needs is not there"},
+	{codeNotPermitted, planFault, false, false, "it was not approved, or the run may not do it"},
+	{"unknown_tool", planFault, false, false, "there is no such tool"},
+	{codeRefUnavailable, planFault, false, false, "a reference has no value"},
+	{codeBudgetExhausted, planFault, false, false, "a limit of the run is reached"},
+	{codeConditionFailed, planFault, false, false, "a condition cannot be evaluated"},
+	{codeUnsupported, planFault, false, false, "the step asks for what this version cannot do"},
+	{codeAcceptanceFailed, planFault, false, false, "all steps are done, and an acceptance check is not true"},
+	{codeDependencyFailed, planFault, false, false, "a step that must run cannot, since what it depends on failed"},
+	{findingUnparseable, planFault, false, false, "the planner's answers could not be read as plans"},
+	{findingTruncated, planFault, false, false, "the planner's answers were cut off"},
+	{codePlanRejected, planFault, false, false, "the plan was refused, as often as may be"},
+	{codePatchRejected, planFault, false, false, "the patch was refused, as often as may be"},
+	{codePlanningFailed, planFault, false, false, "the planner gave up and did not say why"},
+	{codeReplanLimit, planFault, false, false, "the run was replanned as often as may be"},
+	{codeOscillation, planFault, false, false, "the replanner comes back to what failed before"},
+	{codeNoProgress, planFault, false, false, "the replanner changes nothing"},
+	{codeHistoryLimit, planFault, false, false, "the run's history is full"},
+	{codeModeUnavailable, planFault, false, false, "this version has no such mode"},
+	{codeStuck, planFault, false, false, "steps are open and nothing can bring them on: a mistake of the core"},
 }
 
 // Codes that the core itself gives.
@@ -114,7 +118,7 @@ const (
 
 // rule of the table for a code.
 func codeRule(code string) CodeRule {
-	for _, r := range Codes() {
+	for _, r := range codeTable {
 		if r.Code == code {
 			return r
 		}

@@ -125,7 +125,7 @@ func (d *data) derive(p place, e *stepElem) {
 	case runv1.StepStatus_STEP_STATUS_WAITING:
 		f |= flagIf(st.GetTimerFired(), wantsJudging)
 		if !st.GetTimerFired() && st.GetDue() != nil {
-			due = st.GetDue().AsTime().UnixNano()
+			due = nanos(timeOf(st.GetDue()))
 		}
 	case runv1.StepStatus_STEP_STATUS_WAITING_FOR_USER:
 		in, _ := d.input(st.GetInputRequest())
@@ -222,9 +222,9 @@ func (e *actionElem) withState(st *runv1.ActionState) *actionElem {
 
 	switch st.GetStatus() {
 	case runv1.ActionStatus_ACTION_STATUS_REQUESTED:
-		c.sum = summary{due: actionDue(st).UnixNano(), open: 1, flags: isOpen | flagIf(!st.GetIdempotent(), isRevocable)}
+		c.sum = summary{due: nanos(actionDue(st)), open: 1, flags: isOpen | flagIf(!st.GetIdempotent(), isRevocable)}
 	case runv1.ActionStatus_ACTION_STATUS_REVOKING:
-		c.sum = summary{due: actionDue(st).UnixNano(), open: 1, flags: isOpen}
+		c.sum = summary{due: nanos(actionDue(st)), open: 1, flags: isOpen}
 	}
 	return c
 }
@@ -305,7 +305,7 @@ func newInputElem(st *runv1.UserInputState) *inputElem {
 	if st.GetOpen() {
 		e.sum.open, e.sum.flags = 1, isOpen
 		if st.GetDue() != nil {
-			e.sum.due = st.GetDue().AsTime().UnixNano()
+			e.sum.due = nanos(timeOf(st.GetDue()))
 		}
 	}
 	return e
@@ -316,6 +316,17 @@ func timeOf(t *timestamppb.Timestamp) time.Time {
 		return time.Time{}
 	}
 	return t.AsTime()
+}
+
+// nanos orders times. What lies beyond the range of Unix nanoseconds is due last.
+func nanos(t time.Time) int64 {
+	switch y := t.Year(); {
+	case y < 1700:
+		return 0
+	case y > 2200:
+		return never - 1
+	}
+	return t.UnixNano()
 }
 
 // copyStep makes a state that may be changed; it shares what it points to. Messages are not copied by value, since

@@ -69,7 +69,7 @@ func (d *data) ended(e *runv1.Event, v vector[*stepElem], kind placeKind) vector
 func anyItems(v vector[*stepElem]) bool {
 	found := false
 	v.each(0, func(_ int, el *stepElem) bool {
-		found = el.items.len() > 0 && el.items.sum().flags != 0
+		found = el.items.sum().flags != 0 || el.items.sum().open != 0
 		return !found
 	})
 	return found

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	planv1 "github.com/cairnrun/cairn/proto/cairn/plan/v1"
 	runv1 "github.com/cairnrun/cairn/proto/cairn/run/v1"
 )
@@ -74,7 +76,7 @@ func sentence(e *runv1.Event) string {
 		if b.StepStarted.GetWaitsForSlot() {
 			return "step " + b.StepStarted.GetStepId() + " is ready and waits for a free slot"
 		}
-		return fmt.Sprintf("step %s waits until %s", b.StepStarted.GetStepId(), clock(b.StepStarted.GetDue().AsTime().UnixNano()))
+		return fmt.Sprintf("step %s waits until %s", b.StepStarted.GetStepId(), clock(b.StepStarted.GetDue()))
 	case *runv1.Event_StepExpanded:
 		return fmt.Sprintf("step %s runs for %s", b.StepExpanded.GetStepId(), count(len(b.StepExpanded.GetItems()), "item"))
 	case *runv1.Event_ActionRequested:
@@ -101,7 +103,7 @@ func sentence(e *runv1.Event) string {
 		r := b.StepRetryScheduled
 		when := "at once"
 		if r.GetDue() != nil {
-			when = "at " + clock(r.GetDue().AsTime().UnixNano())
+			when = "at " + clock(r.GetDue())
 		}
 		return fmt.Sprintf("step %s is tried again %s (attempt %d) after %s", r.GetStepId(), when, r.GetAttempt(), errorText(r.GetError()))
 	case *runv1.Event_UserInputRequested:
@@ -200,11 +202,11 @@ func timerSentence(t *runv1.TimerFired) string {
 	return "a timer fired"
 }
 
-func clock(nanos int64) string {
-	if nanos == 0 {
+func clock(t *timestamppb.Timestamp) string {
+	if t == nil {
 		return "an unknown time"
 	}
-	return timeText(nanos)
+	return t.AsTime().Format("2006-01-02T15:04:05.999Z")
 }
 
 func errorText(e *runv1.Error) string {

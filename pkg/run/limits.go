@@ -45,6 +45,8 @@ const (
 const (
 	// DefaultTimeout of an attempt, where neither step nor tool names one.
 	DefaultTimeout = 30 * time.Second
+	// MaxActionTimeout bounds the time of an attempt, whatever a tool's definition says.
+	MaxActionTimeout = 30 * 24 * time.Hour
 	// ActionMargin is what an action's deadline may be late before the core says timeout itself.
 	ActionMargin = 2 * time.Second
 	// ActionGrace is how long a started action that must not be repeated may be late before its outcome is unknown.

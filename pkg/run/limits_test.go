@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"github.com/cairnrun/cairn/pkg/run"
 	planv1 "github.com/cairnrun/cairn/proto/cairn/plan/v1"
 	runv1 "github.com/cairnrun/cairn/proto/cairn/run/v1"
@@ -206,5 +208,46 @@ func TestRunDeadlineIsExact(t *testing.T) {
 		if e := run.Record(s.state, &runv1.Report{RunId: "r1", Body: &runv1.Report_TimerDue{TimerDue: due}}, d.At); e != nil {
 			t.Errorf("%v was taken: %s", due, run.Explain(e))
 		}
+	}
+}
+
+// TestTimesFarAway: a wait until a year beyond what nanoseconds can count does not come due at once.
+func TestTimesFarAway(t *testing.T) {
+	s := newStory(t)
+	s.command(`submit {"goal":"g"}`, "")
+	s.command(`plan plan-1 {"steps":[{"id":"far","objective":"o","action":{"kind":"control","name":"wait","arguments":{"until":"9000-01-01T00:00:00Z"}}},{"id":"near","objective":"o","action":{"kind":"control","name":"wait","arguments":{"duration":"1s"}}}]}`, "")
+	if d, ok := run.NextDeadline(s.state); !ok || d.Timer.GetStepId() != "near" {
+		t.Fatalf("the first deadline is %v", d)
+	}
+	s.command("timer", "")
+	if d, ok := run.NextDeadline(s.state); !ok || d.At.Year() != 9000 || !d.Absolute {
+		t.Errorf("the second deadline is %v", d)
+	}
+}
+
+func TestTimeoutsAreBounded(t *testing.T) {
+	tools := storyTools()
+	tools[0].Timeout = durationpb.New(1 << 62)
+	s := newStory(t)
+	s.command(`submit {"goal":"g"}`, "")
+	s.report(&runv1.Report{Body: &runv1.Report_PlanProposed{PlanProposed: &runv1.PlanProposed{RequestId: "plan-1", Plan: chainPlan(1), Tools: tools}}})
+	if c := run.Pending(s.state)[0].GetCall(); !c.GetNotAfter().AsTime().Equal(start.Add(run.MaxActionTimeout)) {
+		t.Errorf("the call may take until %s", c.GetNotAfter().AsTime())
+	}
+}
+
+// TestAnotherTenantsRun: a report in the name of another tenant changes nothing, and its sender learns nothing.
+func TestAnotherTenantsRun(t *testing.T) {
+	s := running(t, `{"goal":"g"}`)
+	cancel := &runv1.Report{RunId: "r1", Tenant: "other", Body: &runv1.Report_CancelRun{CancelRun: &runv1.CancelRun{}}}
+	if e := run.Record(s.state, cancel, start); e != nil {
+		t.Errorf("it was taken: %s", run.Explain(e))
+	}
+	if a := run.AnswerFor(s.state, cancel, nil); a.GetCode() != "unknown_run" {
+		t.Errorf("its sender is told %s", a.GetCode())
+	}
+	cancel.Tenant = ""
+	if e := run.Record(s.state, cancel, start); e.GetCancelRequested() == nil {
+		t.Errorf("a service that knows no tenant is refused")
 	}
 }

@@ -108,7 +108,9 @@ func (d *data) weighBody(report *runv1.Report, digest string) verdict {
 	if b, ok := report.GetBody().(*runv1.Report_SubmitRun); ok {
 		return d.weighSubmit(report, b.SubmitRun)
 	}
-	if d.revision == 0 {
+	_, timer := report.GetBody().(*runv1.Report_TimerDue)
+	// A sender that knows no tenant is one of the services; another tenant's run is none that it knows.
+	if stranger := report.GetTenant() != "" && report.GetTenant() != d.tenant; d.revision == 0 || stranger && !timer {
 		return refuse(refusedUnknownRun, "there is no such run").quietly()
 	}
 	if report.GetTenant() != "" && report.GetTenant() != d.tenant {

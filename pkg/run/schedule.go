@@ -148,7 +148,7 @@ func (x *decider) request(d *data, p place, step *planv1.Step, st *runv1.StepSta
 	timeout := DefaultTimeout
 	for _, t := range []time.Duration{def.GetTimeout().AsDuration(), action.GetTimeout().AsDuration()} {
 		if t > 0 {
-			timeout = t
+			timeout = min(t, MaxActionTimeout)
 		}
 	}
 	attempt := st.GetAttempts() + 1

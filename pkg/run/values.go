@@ -160,7 +160,3 @@ func laterOf(a, b time.Time) time.Time {
 	}
 	return a
 }
-
-func timeText(nanos int64) string {
-	return time.Unix(0, nanos).UTC().Format("2006-01-02T15:04:05.999Z")
-}
