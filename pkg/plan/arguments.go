@@ -101,12 +101,16 @@ func reportMismatch(cs *compiledSchema, m mismatch, at argumentsAt, errs *findin
 	}
 	for _, name := range m.unknown {
 		var known []string
+		if errs.full() {
+			errs.error(found{code: codeUnknownArgument})
+			continue
+		}
 		if sub, _, _ := schemaAt(&cs.doc, m.at); sub != nil {
 			if sub = plainSchema(&cs.doc, sub); sub != nil {
 				known = closedNames(sub)
 			}
 		}
-		near := nearest(name, known)
+		near := errs.nearest(name, known)
 		errs.error(found{layer: layerArguments, code: codeUnknownArgument, pointer: pointer + "/" + escapePointer(name), step: at.step,
 			message: fmt.Sprintf("there is no argument %s%s", quote(name), ofTool(at)),
 			hint:    didYouMean(near, "leave it out; there are: "+listed(known)),

@@ -64,7 +64,7 @@ func (p *pointerPart) label() string {
 }
 
 func (d *decoder) unknownField(at *pointerPart, name string, known []string) {
-	near := nearest(name, known)
+	near := d.fs.nearest(name, known)
 	d.fs.error(found{layer: layerSchema, code: codeUnknownField, pointer: at.String(),
 		message: "there is no field " + quote(name) + " here",
 		hint:    didYouMean(near, "leave it out; there are: "+strings.Join(known, ", ")),
@@ -221,7 +221,7 @@ func (d *decoder) enum(v Value, at *pointerPart, names enumNames) int32 {
 				return int32(i + 1)
 			}
 		}
-		near := nearest(v.text, names)
+		near := d.fs.nearest(v.text, names)
 		d.fs.error(found{layer: layerSchema, code: codeInvalidValue, pointer: at.String(),
 			message: fmt.Sprintf("%s is not a value of %s", quote(v.text), quote(at.label())),
 			hint:    didYouMean(near, "write one of "+strings.Join(names, ", ")),

@@ -35,6 +35,19 @@ type findings struct {
 	dropped int
 	// Whether an error was among the dropped.
 	droppedError bool
+	// compared counts the names that were compared for suggestions.
+	compared int
+}
+
+// maxCompared bounds the work of suggesting names for one answer, which would else be findings times names.
+const maxCompared = 500_000
+
+// nearest suggests known names for a wrong one, as long as that is worth it.
+func (fs *findings) nearest(wrong string, known []string) []string {
+	if fs.compared += len(known); fs.full() || fs.compared > maxCompared {
+		return nil
+	}
+	return nearest(wrong, known)
 }
 
 type findingKey struct{ code, pointer string }
@@ -60,7 +73,15 @@ func (fs *findings) add(severity planv1.Severity, f found) {
 	})
 }
 
+// full tells that further findings are only counted: what would only make them better to read can be left out.
+func (fs *findings) full() bool { return len(fs.list) >= fs.max }
+
 func (fs *findings) addMessage(f *planv1.Finding) {
+	if fs.full() {
+		fs.dropped++
+		fs.droppedError = fs.droppedError || f.GetSeverity() == planv1.Severity_SEVERITY_ERROR
+		return
+	}
 	if f.GetSeverity() == planv1.Severity_SEVERITY_ERROR {
 		key := findingKey{f.GetCode(), f.GetPointer()}
 		if fs.seen[key] {
@@ -71,15 +92,10 @@ func (fs *findings) addMessage(f *planv1.Finding) {
 		}
 		fs.seen[key] = true
 	}
-	if len(fs.list) >= fs.max {
-		fs.dropped++
-		fs.droppedError = fs.droppedError || f.GetSeverity() == planv1.Severity_SEVERITY_ERROR
-		return
-	}
 	fs.list = append(fs.list, f)
 }
 
-// hasErrorAt tells whether an error was found at exactly this place.
+// failed tells whether an error was found.
 func (fs *findings) failed() bool { return fs.droppedError || HasErrors(fs.list) }
 
 // done returns the findings, errors first, otherwise in the order in which they were made.

@@ -195,3 +195,20 @@ func TestGraphProperties(t *testing.T) {
 		}
 	})
 }
+
+// Nor must many names that are wrong in a patch.
+func TestManyFaultsInPatchesStayCheap(t *testing.T) {
+	base := wide(10_000)
+	base.Version = 1
+	patch := &planv1.Patch{BaseVersion: 1}
+	for i := range 10_000 {
+		patch.Remove = append(patch.Remove, fmt.Sprintf("x%d", i))
+	}
+	start := time.Now()
+	if _, findings := Apply(base, patch, nil, testEnvironment()); !HasErrors(findings) {
+		t.Error("it was accepted")
+	}
+	if d := time.Since(start); d > 20*time.Second {
+		t.Errorf("it took %s", d)
+	}
+}

@@ -83,6 +83,8 @@ type patchBuilder struct {
 	// kept are the base steps that stay as they are.
 	kept    map[string]bool
 	changed bool
+	// ids lists the base's step ids for suggestions, made when the first one is wrong.
+	ids []string
 }
 
 func (b *patchBuilder) build() (*planv1.Plan, []string) {
@@ -165,11 +167,12 @@ func (b *patchBuilder) twice(touched map[string]bool, at, id string) bool {
 }
 
 func (b *patchBuilder) unknown(at, id, hint string) {
-	known := make([]string, 0, len(b.index))
-	for _, s := range b.base.GetSteps() {
-		known = append(known, s.GetId())
+	if b.ids == nil {
+		for _, s := range b.base.GetSteps() {
+			b.ids = append(b.ids, s.GetId())
+		}
 	}
-	near := nearest(id, known)
+	near := b.fs.nearest(id, b.ids)
 	b.fs.error(found{layer: layerSemantics, code: codeUnknownStep, pointer: at, step: id, message: "the plan has no step " + quote(id),
 		hint: didYouMean(near, hint), values: values("name", StringValue(id), "nearest", stringList(near))})
 }

@@ -50,10 +50,8 @@ type validator struct {
 	judged func(id string) bool
 	// pointer says where a step stands in the document, for findings.
 	pointer func(i int) string
-	// ids lists all step ids for suggestions, made when the first one is wrong.
-	ids []string
-	// suggestions left: looking for the nearest name is the only thing here that costs steps times findings.
-	suggestions int
+	// ids, artifacts and tools list all names for suggestions, made when the first one is wrong.
+	ids, artifacts, tools []string
 }
 
 // stepCheck is a step and what is known of it.
@@ -83,12 +81,9 @@ type actionCheck struct {
 	broken bool
 }
 
-// maxSuggestions bounds the work of suggesting names, in names compared.
-const maxSuggestions = 1_000_000
-
 func newValidator(p *planv1.Plan, env Environment) *validator {
 	limits := env.Limits.withDefaults()
-	return &validator{env: env, limits: limits, fs: newFindings(limits), plan: p, suggestions: maxSuggestions,
+	return &validator{env: env, limits: limits, fs: newFindings(limits), plan: p,
 		pointer: func(i int) string { return "/steps/" + strconv.Itoa(i) }}
 }
 
@@ -213,14 +208,15 @@ func (v *validator) nearestID(wrong string) []string {
 			v.ids = append(v.ids, s.step.GetId())
 		}
 	}
-	return v.nearest(wrong, v.ids)
+	return v.fs.nearest(wrong, v.ids)
 }
 
-func (v *validator) nearest(wrong string, known []string) []string {
-	if v.suggestions -= len(known); v.suggestions < 0 {
-		return nil
+// nearestArtifact suggests artifacts for a wrong name.
+func (v *validator) nearestArtifact(wrong string) []string {
+	if v.artifacts == nil {
+		v.artifacts = sortedKeys(v.producers)
 	}
-	return nearest(wrong, known)
+	return v.fs.nearest(wrong, v.artifacts)
 }
 
 // toolName is the name in the registry of the tool that an action calls, "" where it calls none.

@@ -72,8 +72,7 @@ func (v *validator) checkReference(s *stepCheck, ref *Reference, field string, u
 	case RootArtifact:
 		target, ok := v.producers[ref.Name]
 		if !ok {
-			known := sortedKeys(v.producers)
-			near := v.nearest(ref.Name, known)
+			near := v.nearestArtifact(ref.Name)
 			v.error(s, layerArguments, codeRefUnknownArtifact, at, "no step produces the artifact "+quote(ref.Name),
 				didYouMean(near, "name it in a step's produces"), values("name", StringValue(ref.Name), "nearest", stringList(near)))
 			return false
@@ -120,7 +119,7 @@ func (v *validator) checkReferenceType(s *stepCheck, a *actionCheck, ref *Refere
 	if root.kind != Invalid {
 		schema, wrong, known := schemaAt(&root, path)
 		if wrong != "" && !ref.HasDefault {
-			near := v.nearest(wrong, known)
+			near := v.fs.nearest(wrong, known)
 			v.error(s, layerArguments, codeRefUnknownPath, field+ref.Pointer,
 				fmt.Sprintf("%s: the result of step %s has no %s", quote(ref.Text), quote(ref.Name), quote(wrong)),
 				didYouMean(near, "it has: "+listed(known)), values("name", StringValue(wrong), "nearest", stringList(near)))

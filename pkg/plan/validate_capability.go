@@ -23,7 +23,7 @@ func (v *validator) checkAction(s *stepCheck, a *actionCheck, field string) {
 		v.checkTool(s, a, field)
 	case planv1.ActionKind_ACTION_KIND_CONTROL:
 		if name := a.action.GetName(); name != "" && !slices.Contains(controlNames, name) {
-			near := nearest(name, controlNames)
+			near := v.fs.nearest(name, controlNames)
 			v.error(s, layerCapability, codeUnknownControl, field+"/name", "there is no control "+quote(name),
 				didYouMean(near, "there are: "+listed(controlNames)), values("name", StringValue(name), "nearest", stringList(near)))
 		} else if field == "compensate" {
@@ -48,8 +48,11 @@ func (v *validator) checkTool(s *stepCheck, a *actionCheck, field string) {
 	}
 	tool := v.env.Tools[name]
 	if tool == nil {
-		known := sortedKeys(v.env.Tools)
-		near := v.nearest(name, known)
+		if v.tools == nil {
+			v.tools = sortedKeys(v.env.Tools)
+		}
+		known := v.tools
+		near := v.fs.nearest(name, known)
 		hint := "no tools are registered: start a tool service"
 		if len(known) > 0 {
 			hint = didYouMean(near, "there are: "+listed(known))

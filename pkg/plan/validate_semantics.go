@@ -228,7 +228,7 @@ func (v *validator) unknownAssumption(pointer, step, id string) {
 	for _, a := range v.plan.GetAssumptions() {
 		known = append(known, a.GetId())
 	}
-	near := v.nearest(id, known)
+	near := v.fs.nearest(id, known)
 	v.fs.error(found{layer: layerSemantics, code: codeUnknownAssumption, pointer: pointer, step: step, message: "there is no assumption " + quote(id),
 		hint: didYouMean(near, "name one of the plan's assumptions"), values: values("name", StringValue(id), "nearest", stringList(near))})
 }
@@ -254,7 +254,7 @@ func (v *validator) checkExpression(s *stepCheck, text, field string, variables 
 		target, ok := v.producers[name]
 		switch {
 		case !ok:
-			near := v.nearest(name, sortedKeys(v.producers))
+			near := v.nearestArtifact(name)
 			v.error(s, layerArguments, codeRefUnknownArtifact, field, "no step produces the artifact "+quote(name),
 				didYouMean(near, "name it in a step's produces"), values("name", StringValue(name), "nearest", stringList(near)))
 		case target == s.i:
@@ -271,7 +271,7 @@ func (v *validator) reportExpression(e *expression, pointer, step string, variab
 		f := found{layer: layerSemantics, code: e.err.Code, pointer: pointer, step: step, message: e.err.Message,
 			hint: "conditions and checks are written in CEL, with the variables " + strings.Join(variables, ", ")}
 		if e.err.unknown != "" {
-			near := nearest(e.err.unknown, variables)
+			near := v.fs.nearest(e.err.unknown, variables)
 			f.hint = didYouMean(near, "there are: "+strings.Join(variables, ", "))
 			f.values = values("name", StringValue(e.err.unknown), "nearest", stringList(near))
 		} else if e.err.Line > 0 {
@@ -319,7 +319,7 @@ func (v *validator) checkAcceptance(assumptions map[string]bool) {
 		}
 		for _, name := range e.artifacts {
 			if _, ok := v.producers[name]; !ok {
-				near := v.nearest(name, sortedKeys(v.producers))
+				near := v.nearestArtifact(name)
 				v.fs.error(found{layer: layerArguments, code: codeRefUnknownArtifact, pointer: at + "/expression", message: "no step produces the artifact " + quote(name),
 					hint: didYouMean(near, "name it in a step's produces"), values: values("name", StringValue(name), "nearest", stringList(near))})
 			}
