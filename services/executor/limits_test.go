@@ -384,6 +384,9 @@ func TestSweepResendsOnlyWhatNobodyHas(t *testing.T) {
 	a.deliver(proposal(t, "r", "fan 3"))
 	s.has("ack plan:r")
 	a.crash()
+	if a.sweeping {
+		<-a.missing // what take-over looked for
+	}
 	a.recovered, a.sweeping = true, false
 	s.held["cairn.work.call.r.s0-1"] = true
 	resent := func(idle time.Duration) (out []string) {
