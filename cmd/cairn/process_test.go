@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -132,7 +133,20 @@ func freeAddress(t *testing.T) string {
 // natsServer is a server of its own, without streams.
 func natsServer(t *testing.T) string {
 	t.Helper()
-	s, err := embedded.Start(context.Background(), embedded.Config{Dir: t.TempDir(), Host: "127.0.0.1", NoSync: true})
+	return natsServerAt(t, "127.0.0.1:0")
+}
+
+func natsServerAt(t *testing.T, address string) string {
+	t.Helper()
+	host, text, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := embedded.Start(context.Background(), embedded.Config{Dir: t.TempDir(), Host: host, Port: port, NoSync: true})
 	if err != nil {
 		t.Fatal(err)
 	}

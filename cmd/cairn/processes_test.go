@@ -17,11 +17,12 @@ import (
 	runv1 "github.com/cairnrun/cairn/proto/cairn/run/v1"
 )
 
-// Services start before NATS has streams, in any order; they say what is missing, are alive and not ready, create
-// nothing, and go on when it is there.
-func TestServicesWaitForMissingStreams(t *testing.T) {
+// Services start before NATS is there, and before it has streams, in any order; they say what is missing, are alive and
+// not ready, create nothing, and go on when it is there.
+func TestServicesWaitForWhatIsMissing(t *testing.T) {
 	t.Parallel()
-	url := natsServer(t)
+	address := freeAddress(t)
+	url := "nats://" + address
 	store := freeAddress(t)
 	all := []*process{
 		start(t, "gateway", "--nats", url, "--listen", freeAddress(t), "--runstore", store),
@@ -30,6 +31,13 @@ func TestServicesWaitForMissingStreams(t *testing.T) {
 		start(t, "planner", "--nats", url),
 		start(t, "runstore", "--nats", url, "--listen", store, "--db", filepath.Join(t.TempDir(), "runs.db")),
 	}
+	for _, p := range all {
+		until(t, p.name+" says that NATS is missing", func() bool {
+			_, body := p.get("/readyz")
+			return strings.Contains(body, url) && strings.Contains(body, "is not reached") && strings.Contains(p.log.String(), "is not reached")
+		})
+	}
+	natsServerAt(t, address)
 	for _, p := range all {
 		until(t, p.name+" says what is missing", func() bool {
 			_, body := p.get("/readyz")

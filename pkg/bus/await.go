@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -16,7 +17,7 @@ const awaitEvery = 250 * time.Millisecond
 func Await(ctx context.Context, js jetstream.JetStream, tell func(error)) error {
 	said := ""
 	for {
-		err := fmt.Errorf("NATS at %s is not reachable", js.Conn().Opts.Url)
+		err := fmt.Errorf("NATS at %q is not reached; is it running?", strings.Join(js.Conn().Servers(), ","))
 		if js.Conn().IsConnected() {
 			try, cancel := context.WithTimeout(ctx, 5*time.Second)
 			err = Check(try, js)

@@ -114,10 +114,12 @@ func Run(ctx context.Context, c Config) error {
 // waitForLog returns once NATS answers and every stream is there. A missing one is reported, never made.
 func waitForLog(ctx context.Context, url string, nc *nats.Conn, js jetstream.JetStream, cond *conditions) (eventlog.Log, int, error) {
 	for {
-		err := bus.Check(ctx, js)
+		err := fmt.Errorf("NATS at %q is not reached; is it running?", url)
 		var n int
-		if err == nil {
-			n, err = bus.Partitions(ctx, js)
+		if nc.IsConnected() {
+			if err = bus.Check(ctx, js); err == nil {
+				n, err = bus.Partitions(ctx, js)
+			}
 		}
 		if err == nil {
 			var log *eventlog.NATS
@@ -125,9 +127,6 @@ func waitForLog(ctx context.Context, url string, nc *nats.Conn, js jetstream.Jet
 				cond.report("bus", nil)
 				return log, n, nil
 			}
-		}
-		if !nc.IsConnected() {
-			err = fmt.Errorf("NATS at %s does not answer: %w", url, err)
 		}
 		cond.report("bus", err)
 		if !pause(ctx, retryWait) {

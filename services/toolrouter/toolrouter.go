@@ -140,7 +140,7 @@ func Run(ctx context.Context, c Config) error {
 func waitForStreams(ctx context.Context, c Config, nc *nats.Conn, js jetstream.JetStream) error {
 	said := ""
 	for {
-		err := fmt.Errorf("NATS at %s is not reachable", c.Bus.URL)
+		err := fmt.Errorf("NATS at %q is not reached; is it running?", c.Bus.URL)
 		if nc.IsConnected() {
 			try, cancel := context.WithTimeout(ctx, 5*time.Second)
 			err = bus.Check(try, js)
