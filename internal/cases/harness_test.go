@@ -63,8 +63,10 @@ type system struct {
 	conn  *grpc.ClientConn
 	runs  apiv1.RunServiceClient
 	query apiv1.QueryServiceClient
-	nc    *nats.Conn
-	js    jetstream.JetStream
+	// without names services that the next start leaves out.
+	without []string
+	nc      *nats.Conn
+	js      jetstream.JetStream
 }
 
 // ownSystem is a stack that the test may restart.
@@ -79,7 +81,8 @@ func ownSystem(t *testing.T) *system {
 }
 
 func (s *system) start() (err error) {
-	if s.dev, err = dev.Start(context.Background(), dev.Config{Dir: s.dir, NoSync: true, Tools: map[string][]*tool.Tool{"tools": s.effects.tools()}}); err != nil {
+	services := slices.DeleteFunc(slices.Clone(dev.Services), func(name string) bool { return slices.Contains(s.without, name) })
+	if s.dev, err = dev.Start(context.Background(), dev.Config{Dir: s.dir, NoSync: true, Services: services, Tools: map[string][]*tool.Tool{"tools": s.effects.tools()}}); err != nil {
 		return err
 	}
 	if s.nc, s.js, err = bus.Connect(s.dev.Bus("test")); err != nil {
@@ -100,9 +103,14 @@ func (s *system) stop() {
 	s.dev.Close()
 }
 
-func (s *system) restart(t *testing.T) {
+// restart ends every service and starts all but some again; meanwhile may change what they left.
+func (s *system) restart(t *testing.T, meanwhile func(), without ...string) {
 	t.Helper()
 	s.stop()
+	if meanwhile != nil {
+		meanwhile()
+	}
+	s.without = without
 	if err := s.start(); err != nil {
 		t.Fatal(err)
 	}
@@ -238,26 +246,32 @@ func (h *history) all(is func(*runv1.Event) bool) []*runv1.Event {
 	return slices.DeleteFunc(slices.Clone(h.events), func(e *runv1.Event) bool { return !is(e) })
 }
 
-// settled waits until no action of the run can be delivered again.
-func (h *history) settled() {
-	h.t.Helper()
-	ctx := within(h.t)
+// eventually asks again and again for what no event tells.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	ctx := within(t)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for {
-		stream, err := h.s.js.Stream(ctx, tool.StreamActions)
-		if err == nil {
-			var info *jetstream.StreamInfo
-			if info, err = stream.Info(ctx, jetstream.WithSubjectFilter("cairn.action."+h.id+".>")); err == nil && len(info.State.Subjects) == 0 {
-				return
-			}
-		}
+	for !is() {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			h.t.Fatalf("actions of run %s stay in the stream: %v", h.id, err)
+			t.Fatalf("not within %s: %s", patience, what)
 		}
 	}
+}
+
+// settled waits until no action of the run can be delivered again.
+func (h *history) settled() {
+	h.t.Helper()
+	eventually(h.t, "no action of run "+h.id+" is left in the stream", func() bool {
+		stream, err := h.s.js.Stream(h.t.Context(), tool.StreamActions)
+		if err != nil {
+			return false
+		}
+		info, err := stream.Info(h.t.Context(), jetstream.WithSubjectFilter("cairn.action."+h.id+".>"))
+		return err == nil && len(info.State.Subjects) == 0
+	})
 }
 
 // did checks how often a step's effect is there, once nothing can add to it.

@@ -12,7 +12,7 @@ func created(e *runv1.Event) bool { return e.GetPlanCreated() != nil }
 func rejected(e *runv1.Event) bool { return e.GetPlanRejected() != nil }
 
 // A fenced plan with words around it is the same plan as the bare one.
-func TestCase01_FencedPlanIsThePlan(t *testing.T) {
+func TestCase1_FencedPlanIsThePlan(t *testing.T) {
 	t.Parallel()
 	bare := `{"goal":"g","steps":[{"id":"a","objective":"say it","tool":"echo","arguments":{"x":1}}]}`
 	fenced := "Sure, here it is:\n```json\n" + bare + "\n```\nDone."
@@ -38,7 +38,7 @@ func TestCase01_FencedPlanIsThePlan(t *testing.T) {
 }
 
 // A planner that never says anything readable costs three calls and the run; the next run is planned as if nothing were.
-func TestCase03_UnreadableAnswersFailTheRunAfterThreeCalls(t *testing.T) {
+func TestCase3_UnreadableAnswersFailTheRunAfterThreeCalls(t *testing.T) {
 	t.Parallel()
 	model.script("case 3 broken", "not json 1", "not json 2", "not json 3", "not json 4")
 	model.script("case 3 whole", `{"goal":"g","steps":[{"id":"a","objective":"o","tool":"echo","arguments":{}}]}`)
