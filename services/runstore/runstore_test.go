@@ -202,7 +202,7 @@ func TestWhatCannotGetBetterIsSaidAtOnce(t *testing.T) {
 func TestRebuildSaysThatNATSDoesNotAnswer(t *testing.T) {
 	c := quiet(t)
 	c.Bus, c.MaxWait = bus.Config{URL: "nats://127.0.0.1:1"}, 50*time.Millisecond
-	if err := Rebuild(t.Context(), c); err == nil || !strings.Contains(err.Error(), "nats://127.0.0.1:1 is not reached") {
+	if err := Rebuild(t.Context(), c); err == nil || !strings.Contains(err.Error(), `"nats://127.0.0.1:1" is not reached`) {
 		t.Fatalf("got %v", err)
 	}
 }
