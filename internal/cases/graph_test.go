@@ -164,7 +164,9 @@ func TestCase26_WideFanOut(t *testing.T) {
 	if len(joined) != 1 {
 		t.Fatalf("joined %d times", len(joined))
 	}
-	before := h.all(func(e *runv1.Event) bool { return e.GetStepSucceeded() != nil && e.GetRevision() < joined[0].GetRevision() })
+	before := h.all(func(e *runv1.Event) bool {
+		return e.GetStepSucceeded() != nil && e.GetRevision() < joined[0].GetRevision()
+	})
 	if len(before) != n {
 		t.Errorf("joined after %d of %d steps", len(before), n)
 	}
