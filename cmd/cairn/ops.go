@@ -42,7 +42,9 @@ func observe(ctx context.Context, name, addr string, log *slog.Logger, health *t
 	}
 	return func() {
 		stop()
-		<-ended
+		if err := <-ended; err != nil {
+			log.Warn("operations", "error", err)
+		}
 		flush()
 	}, nil
 }

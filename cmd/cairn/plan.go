@@ -105,6 +105,6 @@ func (a *app) readFile(path string) ([]byte, error) {
 	if err != nil {
 		return nil, badInputf("read %s: %w", path, err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	return readAll(f, runfile.MaxBytes)
 }

@@ -52,7 +52,7 @@ func (a *app) replay(ctx context.Context, what string, o replay.Options) (*apiv1
 	file, err := os.Open(what)
 	switch {
 	case err == nil:
-		defer file.Close()
+		defer func() { _ = file.Close() }()
 		records, err := replay.Read(file)
 		if err != nil {
 			return nil, badInputf("%s: %w", what, err)

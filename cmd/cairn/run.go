@@ -69,7 +69,7 @@ func (a *app) run(ctx context.Context, name string, f *runfile.File) error {
 		if config.Templates, err = temporary(f.InlineTemplates); err != nil {
 			return err
 		}
-		defer os.Remove(config.Templates)
+		defer func() { _ = os.Remove(config.Templates) }()
 	}
 	interrupts := onInterrupt()
 	defer interrupts.stop()
@@ -134,8 +134,8 @@ func temporary(templates []byte) (string, error) {
 	if err != nil {
 		return "", unavailable(fmt.Errorf("write the templates of the run file: %w", err))
 	}
-	defer file.Close()
-	if _, err := file.Write(templates); err != nil {
+	_, err = file.Write(templates)
+	if err := errors.Join(err, file.Close()); err != nil {
 		return "", unavailable(fmt.Errorf("write the templates of the run file: %w", err))
 	}
 	return file.Name(), nil

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 )
 
-// ErrInUse: another process has the kept folder.
+// ErrInUse says that another process has the kept folder.
 var ErrInUse = errors.New("folder in use")
 
 // Holder is the process that has a kept folder, as it says itself in the folder's lock file.
@@ -70,7 +70,7 @@ func Held(dir string) (Holder, bool, error) {
 	if err != nil {
 		return Holder{}, false, fmt.Errorf("folder %s: %w", dir, err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	free, err := tryLock(f, false)
 	if err != nil {
 		return Holder{}, false, fmt.Errorf("folder %s: %w", dir, err)

@@ -28,7 +28,7 @@ const maxMessage = 64 << 20
 // dialTimeout bounds how long a server may take to answer the connection.
 const dialTimeout = 3 * time.Second
 
-// ErrUnavailable: nobody answers.
+// ErrUnavailable says that nobody answers.
 var ErrUnavailable = errors.New("nobody answers")
 
 // unavailable says who does not answer and what to do.

@@ -68,8 +68,7 @@ func (g *graph) sort() {
 		}
 	}
 	done := make([]bool, len(g.steps))
-	var visit func(i int)
-	visit = func(i int) {
+	visit := func(i int) {
 		// Depth first by an explicit stack: plans are as deep as they are long.
 		stack := []int{i}
 		for len(stack) > 0 {
