@@ -3,8 +3,10 @@
 package responder
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -151,43 +153,44 @@ func (r *Responders) Calls(runID string) map[string]int {
 	return out
 }
 
+// serve takes work of one kind. It speaks to the server itself: what is measured is the executor, and the library's
+// consuming and publishing would cost more than the answers do.
 func (r *Responders) serve(ctx context.Context, name, filter string, answer func(*runv1.Work) *runv1.Report) error {
 	dial := r.config.Bus
 	dial.Name = name
-	nc, _, err := bus.Connect(dial)
+	nc, js, err := bus.Connect(dial)
 	if err != nil {
 		return err
 	}
 	r.conns = append(r.conns, nc)
-	// Work is acknowledged when the report is stored.
-	var mu sync.Mutex
-	owed := map[*nats.Msg]jetstream.Msg{}
-	take := func(m *nats.Msg) jetstream.Msg {
-		mu.Lock()
-		defer mu.Unlock()
-		w := owed[m]
-		delete(owed, m)
-		return w
-	}
-	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(1<<16),
-		jetstream.WithPublishAsyncAckHandler(func(_ jetstream.JetStream, m *nats.Msg, _ *jetstream.PubAck) { _ = take(m).Ack() }),
-		jetstream.WithPublishAsyncErrHandler(func(_ jetstream.JetStream, m *nats.Msg, _ error) { _ = take(m).NakWithDelay(time.Second) }))
-	if err != nil {
-		return err
-	}
 	if r.partitions, err = bus.Partitions(ctx, js); err != nil {
 		return err
 	}
-	cons, err := js.CreateOrUpdateConsumer(ctx, bus.StreamWork, jetstream.ConsumerConfig{
+	_, err = js.CreateOrUpdateConsumer(ctx, bus.StreamWork, jetstream.ConsumerConfig{
 		Durable: name, FilterSubject: filter, AckPolicy: jetstream.AckExplicitPolicy, AckWait: r.config.AckWait, MaxAckPending: 1 << 16,
 	})
 	if err != nil {
 		return err
 	}
-	cc, err := cons.Consume(func(m jetstream.Msg) {
+	// The acknowledgement of a report comes on an inbox that names the work to acknowledge.
+	stored := nc.NewInbox() + "."
+	acks, err := nc.Subscribe(stored+">", func(m *nats.Msg) {
+		work := m.Subject[len(stored):]
+		if len(m.Data) == 0 || bytes.Contains(m.Data, []byte(`"error"`)) {
+			_ = nc.Publish(work, []byte(`-NAK {"delay": 1000000000}`))
+			return
+		}
+		_ = nc.Publish(work, []byte("+ACK"))
+	})
+	if err != nil {
+		return err
+	}
+	_ = acks.SetPendingLimits(-1, -1)
+	p := &pull{nc: nc, batch: r.config.Batch, next: jetstream.DefaultAPIPrefix + "CONSUMER.MSG.NEXT." + bus.StreamWork + "." + name}
+	err = p.start(func(m *nats.Msg) {
 		w := &runv1.Work{}
-		if proto.Unmarshal(m.Data(), w) != nil {
-			_ = m.Term()
+		if proto.Unmarshal(m.Data, w) != nil {
+			_ = nc.Publish(m.Reply, []byte("+TERM"))
 			return
 		}
 		report := answer(w)
@@ -197,22 +200,92 @@ func (r *Responders) serve(ctx context.Context, name, filter string, answer func
 		report.RunId, report.Tenant, report.Trace = w.GetRunId(), w.GetTenant(), w.GetTrace()
 		data, err := proto.Marshal(report)
 		if err != nil {
-			_ = m.Term()
+			_ = nc.Publish(m.Reply, []byte("+TERM"))
 			return
 		}
-		out := &nats.Msg{Subject: bus.ReportSubject(bus.Partition(w.GetRunId(), r.partitions), w.GetRunId()), Data: data}
-		mu.Lock()
-		owed[out] = m
-		mu.Unlock()
-		if _, err := js.PublishMsgAsync(out); err != nil {
-			_ = take(out).NakWithDelay(time.Second)
-		}
-	}, jetstream.PullMaxMessages(r.config.Batch), jetstream.PullExpiry(2*time.Second))
+		_ = nc.PublishRequest(bus.ReportSubject(bus.Partition(w.GetRunId(), r.partitions), w.GetRunId()), stored+m.Reply, data)
+	})
 	if err != nil {
 		return err
 	}
-	r.stops = append(r.stops, cc.Stop)
+	r.stops = append(r.stops, p.stop)
 	return nil
+}
+
+// pull keeps a batch of messages asked for.
+type pull struct {
+	nc    *nats.Conn
+	next  string
+	batch int
+	inbox *nats.Subscription
+	done  chan struct{}
+
+	mu    sync.Mutex
+	asked int
+	heard time.Time
+}
+
+const pullExpiry = 2 * time.Second
+
+func (p *pull) start(take func(*nats.Msg)) (err error) {
+	p.done = make(chan struct{})
+	p.inbox, err = p.nc.Subscribe(p.nc.NewInbox(), func(m *nats.Msg) {
+		status := len(m.Data) == 0 && m.Header.Get("Status") != ""
+		p.mu.Lock()
+		p.heard = time.Now()
+		if !status {
+			p.asked--
+		} else if left, err := strconv.Atoi(m.Header.Get("Nats-Pending-Messages")); err == nil {
+			p.asked -= left
+		} else if m.Header.Get("Status") != "100" {
+			p.asked = 0
+		}
+		p.mu.Unlock()
+		p.ask()
+		if !status {
+			take(m)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	_ = p.inbox.SetPendingLimits(-1, -1)
+	p.ask()
+	go func() {
+		t := time.NewTicker(pullExpiry / 2)
+		defer t.Stop()
+		for {
+			select {
+			case <-p.done:
+				return
+			case <-t.C:
+				p.mu.Lock()
+				if time.Since(p.heard) > 2*pullExpiry {
+					p.asked = 0 // lost, with a connection or in the server
+				}
+				p.mu.Unlock()
+				p.ask()
+			}
+		}
+	}()
+	return nil
+}
+
+func (p *pull) ask() {
+	p.mu.Lock()
+	n := p.batch - p.asked
+	if p.asked > p.batch/2 {
+		p.mu.Unlock()
+		return
+	}
+	p.asked += n
+	p.mu.Unlock()
+	_ = p.nc.PublishRequest(p.next, p.inbox.Subject, fmt.Appendf(nil, `{"batch":%d,"expires":%d}`, n, pullExpiry.Nanoseconds()))
+}
+
+func (p *pull) stop() {
+	close(p.done)
+	_ = p.inbox.Unsubscribe()
 }
 
 func (r *Responders) plan(w *runv1.Work) *runv1.Report {
