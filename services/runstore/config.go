@@ -62,7 +62,7 @@ type Config struct {
 	MaxFilterBytes, MaxFilterTerms int
 	// MaxChain bounds the chain of causes that ExplainRun returns. Default 1,000.
 	MaxChain int
-	// MaxMessageBytes bounds one gRPC message, in and out. Default 32 MiB: a run's whole state, or an event of the size
+	// MaxMessageBytes bounds one gRPC message, in and out. Default 64 MiB: a run's whole state, or an event of the size
 	// that the bus takes.
 	MaxMessageBytes int
 
@@ -103,7 +103,7 @@ func (c Config) withDefaults() Config {
 		{&c.FlushBytes, 16 << 20}, {&c.PendingBytes, 64 << 20}, {&c.ChunkBytes, 64 << 10}, {&c.Readers, 4},
 		{&c.WatchBuffer, 64}, {&c.StateCache, 512}, {&c.StateCacheBytes, 256 << 20}, {&c.MaxRunsPage, 1000}, {&c.DefaultRunsPage, 50},
 		{&c.MaxEventsPage, 10_000}, {&c.DefaultEventsPage, 1000}, {&c.PageBytes, 3 << 20},
-		{&c.MaxFilterBytes, 4 << 10}, {&c.MaxFilterTerms, 16}, {&c.MaxChain, 1000}, {&c.FeedParallel, 64}, {&c.MaxMessageBytes, 32 << 20},
+		{&c.MaxFilterBytes, 4 << 10}, {&c.MaxFilterTerms, 16}, {&c.MaxChain, 1000}, {&c.FeedParallel, 64}, {&c.MaxMessageBytes, 64 << 20},
 	} {
 		if *n.field == 0 {
 			*n.field = n.value

@@ -30,6 +30,7 @@ const (
 	reasonProjectionStopped = "projection_stopped"
 	reasonShuttingDown      = "shutting_down"
 	reasonUnknownEventType  = "unknown_event_type"
+	reasonTooLarge          = "response_too_large"
 	reasonInternal          = "internal"
 )
 

@@ -129,6 +129,27 @@ func TestMessagesAtTheirLimit(t *testing.T) {
 	}
 }
 
+// A state over the limit is refused with the way to see it all the same.
+func TestStatesAtTheirLimit(t *testing.T) {
+	log := eventlog.NewMemory()
+	a := newAuthor(t, log, 1)
+	seq := a.say("r1", submitted(strings.Repeat("g", 3000)))
+	for over, want := range []codes.Code{codes.OK, codes.FailedPrecondition} {
+		c := quiet(t)
+		s := start(t, c, log, 1)
+		whole, err := s.GetRun(t.Context(), &apiv1.GetRunRequest{RunId: "r1", Position: &apiv1.LogPosition{Sequence: seq}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c = quiet(t)
+		c.MaxMessageBytes = proto.Size(whole) - over
+		_, err = dial(t, start(t, c, log, 1)).GetRun(t.Context(), &apiv1.GetRunRequest{RunId: "r1", Position: &apiv1.LogPosition{Sequence: seq}})
+		if status.Code(err) != want || over == 1 && !strings.Contains(err.Error(), "export") {
+			t.Errorf("%d over the limit: %v", over, err)
+		}
+	}
+}
+
 // The longest wait for a position is MaxWait, on a clock of the test's own.
 func TestMaxWaitAtItsLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
+	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/cairnrun/cairn/proto/cairn/api/v1"
 )
@@ -32,10 +33,12 @@ type server struct {
 	queries *queries
 	ready   atomic.Bool
 	logger  *slog.Logger
+	// largest message in bytes.
+	largest int
 }
 
 func newServer(c Config, live *health.Server) *server {
-	s := &server{queries: &queries{}, logger: c.Logger}
+	s := &server{queries: &queries{}, logger: c.Logger, largest: c.MaxMessageBytes}
 	s.grpc = grpc.NewServer(
 		grpc.StatsHandler(otelgrpc.NewServerHandler()),
 		grpc.MaxRecvMsgSize(c.MaxMessageBytes), grpc.MaxSendMsgSize(c.MaxMessageBytes),
@@ -92,7 +95,16 @@ func (s *server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	if err := s.admit(info.FullMethod); err != nil {
 		return nil, err
 	}
-	return handler(ctx, req)
+	if out, err = handler(ctx, req); err != nil {
+		return nil, err
+	}
+	if m, ok := out.(proto.Message); ok {
+		if size := proto.Size(m); size > s.largest {
+			return nil, failure(codes.FailedPrecondition, reasonTooLarge, fmt.Sprintf(
+				"the answer has %d bytes, at most %d are sent (max_message_bytes); list or export the run's events instead", size, s.largest), nil)
+		}
+	}
+	return out, nil
 }
 
 func (s *server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
