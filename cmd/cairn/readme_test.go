@@ -54,6 +54,8 @@ var varying = []struct {
 	pattern *regexp.Regexp
 	with    string
 }{
+	// The test calls the binary by its name.
+	{regexp.MustCompile(`go run \./cmd/cairn `), "cairn "},
 	{regexp.MustCompile(`\br[a-z2-7]{20}\b`), "RUN"},
 	{regexp.MustCompile(`\b([AP])-[0-9a-f]{8}\b`), "$1-ID"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`), "DATE"},
