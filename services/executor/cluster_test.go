@@ -414,6 +414,37 @@ func TestMissingStreamsAreReportedAndNotMade(t *testing.T) {
 	}
 }
 
+func TestDrainingEndsThoughTheStorageIsFull(t *testing.T) {
+	w := newWorld(t, 1)
+	s, err := w.js.Stream(t.Context(), bus.StreamLog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := w.start("a", func(c *executor.Config) { c.DrainTimeout = time.Second })
+	w.owners("a has it", func(n map[string]int) bool { return n["a"] == 1 })
+	w.submit("first", "chain 1")
+	c := s.CachedInfo().Config
+	c.MaxBytes, c.Discard = 1, jetstream.DiscardNew
+	if _, err := w.js.UpdateStream(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.reporter.Report(t.Context(), submission("second", "chain 1")); err != nil {
+		t.Fatal(err)
+	}
+	limit := time.Now().Add(10 * time.Second)
+	for !strings.Contains(fmt.Sprint(a.health.Err()), "storage full") {
+		if time.Now().After(limit) {
+			t.Fatalf("health says %v", a.health.Err())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	began := time.Now()
+	a.end(t)
+	if took := time.Since(began); took > 8*time.Second {
+		t.Errorf("draining took %s", took)
+	}
+}
+
 func TestTakeOverWithCheckpoints(t *testing.T) {
 	w := newWorld(t, 1)
 	gate := make(chan struct{})

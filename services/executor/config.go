@@ -68,6 +68,9 @@ type Config struct {
 	HeldRetry time.Duration
 	// FullRetry is the pause before a group is tried again that the log's storage had no room for. Default 1 s.
 	FullRetry time.Duration
+	// DrainTimeout bounds how long partitions are finished at the end; what is not in the log by then is left to the next
+	// owner. Default 20 s.
+	DrainTimeout time.Duration
 	// AnswerPrefix: reports are answered on subjects that start so, and on no others. Default "_INBOX.".
 	AnswerPrefix string
 }
@@ -116,6 +119,7 @@ func (c Config) withDefaults() Config {
 	def(&c.PullExpiry, 2*time.Second)
 	def(&c.HeldRetry, 30*time.Second)
 	def(&c.FullRetry, time.Second)
+	def(&c.DrainTimeout, 20*time.Second)
 	if c.AnswerPrefix == "" {
 		c.AnswerPrefix = "_INBOX."
 	}

@@ -69,6 +69,11 @@ func (m *membership) run(ctx context.Context) {
 		case <-m.wake:
 		}
 	}
+	limit := time.AfterFunc(m.cfg.DrainTimeout, func() {
+		m.log.Warn("partitions were not finished in time; what is not in the log is left to their next owners")
+		stop()
+	})
+	defer limit.Stop()
 	m.leave()
 }
 
