@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -61,8 +62,18 @@ func (w *wireTool) next() jetstream.Msg {
 // answer sends a result under the action's token.
 func (w *wireTool) answer(m jetstream.Msg, output string) {
 	w.t.Helper()
+	w.say(m, `{"status":"success","output":`+output+`}`)
+}
+
+func (w *wireTool) fail(m jetstream.Msg, code string) {
+	w.t.Helper()
+	w.say(m, fmt.Sprintf(`{"status":"error","error":{"code":%q,"message":"not now"}}`, code))
+}
+
+func (w *wireTool) say(m jetstream.Msg, body string) {
+	w.t.Helper()
 	run, action, name, _ := tool.ParseSubject(m.Subject())
-	r := &nats.Msg{Subject: tool.ResultSubject(run, action, name), Data: []byte(`{"status":"success","output":` + output + `}`), Header: nats.Header{}}
+	r := &nats.Msg{Subject: tool.ResultSubject(run, action, name), Data: []byte(body), Header: nats.Header{}}
 	r.Header.Set(tool.HeaderAttempt, m.Headers().Get(tool.HeaderAttempt))
 	r.Header.Set(tool.HeaderContext, m.Headers().Get(tool.HeaderContext))
 	if _, err := w.s.js.PublishMsg(within(w.t), r); err != nil {
@@ -120,6 +131,39 @@ func TestCase37_LateResultOfAnOlderAttempt(t *testing.T) {
 	}
 	if ends[true] != ends[false] {
 		t.Errorf("the order of arrival decides: %v", ends)
+	}
+}
+
+// An attempt fails and is given up by its tool; the next one reaches the tool at once, though all of it but the attempt is
+// the same.
+func TestCase57_ARetryIsNoDuplicate(t *testing.T) {
+	t.Parallel()
+	w := shared.wireTool(t, "moody", true, 0)
+	h := shared.plan(t, `{"goal":"g","steps":[{"id":"a","tool":"moody","arguments":{},"retry":4}]}`)
+	var tokens []string
+	for i := range 4 {
+		m := w.next()
+		tokens = append(tokens, m.Headers().Get(tool.HeaderAttempt))
+		if i == 3 {
+			w.answer(m, `"at last"`)
+			_ = m.Ack()
+			break
+		}
+		w.fail(m, tool.CodeUnavailable)
+		if i%2 == 0 {
+			_ = m.Term()
+		} else {
+			_ = m.Ack()
+		}
+	}
+	s := h.completed()
+	slices.Sort(tokens)
+	if result(s, "a") != `"at last"` || len(slices.Compact(tokens)) != 4 {
+		t.Errorf("tokens %v\n%s", tokens, h.told())
+	}
+	begun, ended := h.all(requested("a")), h.all(observed("a-4"))
+	if took := ended[0].GetTime().AsTime().Sub(begun[0].GetTime().AsTime()); took > 5*time.Second {
+		t.Errorf("four attempts took %s", took)
 	}
 }
 

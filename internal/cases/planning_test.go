@@ -89,3 +89,26 @@ func TestCase13_UnknownToolIsReplacedByTheNearest(t *testing.T) {
 	}
 	shared.submit(t, &runv1.RunSpec{Goal: "case 13 later"}).completed()
 }
+
+// What the provider refuses for good is asked once, and its own words are in the log; a refusal of the model is no
+// unreadable answer.
+func TestCase17_PermanentRefusalsAreAskedOnce(t *testing.T) {
+	t.Parallel()
+	const words = "Invalid schema for response_format 'plan': In context=('properties', 'when'), 'required' is missing"
+	model.put("case 17 schema", &script{fault: words})
+	model.put("case 17 refusal", &script{refusal: "I cannot help with that."})
+	for mark, want := range map[string][2]string{
+		"case 17 schema":  {"provider_rejected_schema", "'required' is missing"},
+		"case 17 refusal": {"planner_refused", "I cannot help with that."},
+	} {
+		h := shared.submit(t, &runv1.RunSpec{Goal: mark})
+		s := h.failed(want[0])
+		gaveUp := h.all(func(e *runv1.Event) bool { return e.GetPlanningFailed() != nil })
+		if len(gaveUp) != 1 || !strings.Contains(gaveUp[0].GetPlanningFailed().GetError().GetMessage(), want[1]) || !strings.Contains(s.GetError().GetMessage(), want[1]) {
+			t.Errorf("%s: %v\n%s", mark, s.GetError(), h.told())
+		}
+		if n := len(model.prompts(mark)); n != 1 {
+			t.Errorf("%s: %d calls", mark, n)
+		}
+	}
+}

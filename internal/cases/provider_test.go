@@ -2,7 +2,6 @@ package cases
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -22,6 +21,8 @@ type provider struct {
 type script struct {
 	answers []string
 	prompts []string
+	// fault is an error of the endpoint instead of an answer; refusal is the model's "no".
+	fault, refusal string
 }
 
 func startProvider() *provider {
@@ -32,9 +33,13 @@ func startProvider() *provider {
 
 // script registers the answers for goals that hold the mark, which no other goal may.
 func (p *provider) script(mark string, answers ...string) {
+	p.put(mark, &script{answers: answers})
+}
+
+func (p *provider) put(mark string, s *script) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.scripts[mark] = &script{answers: answers}
+	p.scripts[mark] = s
 }
 
 // prompts are the questions that were asked under a mark.
@@ -54,28 +59,34 @@ func (p *provider) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	_ = json.Unmarshal(body, &req)
 	asked := req.Messages[len(req.Messages)-1].Content
-	answer, ok := p.next(asked)
+	answer, s := p.next(asked)
 	w.Header().Set("Content-Type", "application/json")
-	if !ok {
+	if s.fault != "" {
 		w.WriteHeader(http.StatusBadRequest)
-		_, _ = fmt.Fprint(w, `{"error":{"message":"no script for this goal"}}`)
+		_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{"message": s.fault, "type": "invalid_request_error"}})
 		return
 	}
+	message := map[string]any{"role": "assistant", "content": answer}
+	if s.refusal != "" {
+		message = map[string]any{"role": "assistant", "content": nil, "refusal": s.refusal}
+	}
 	_ = json.NewEncoder(w).Encode(map[string]any{
-		"choices": []any{map[string]any{"message": map[string]any{"role": "assistant", "content": answer}, "finish_reason": "stop"}},
+		"choices": []any{map[string]any{"message": message, "finish_reason": "stop"}},
 		"usage":   map[string]any{"prompt_tokens": 100, "completion_tokens": 10},
 	})
 }
 
-func (p *provider) next(asked string) (string, bool) {
+func (p *provider) next(asked string) (string, *script) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for mark, s := range p.scripts {
 		if strings.Contains(asked, mark) {
-			answer := s.answers[min(len(s.prompts), len(s.answers)-1)]
 			s.prompts = append(s.prompts, asked)
-			return answer, true
+			if len(s.answers) == 0 {
+				return "", s
+			}
+			return s.answers[min(len(s.prompts), len(s.answers))-1], s
 		}
 	}
-	return "", false
+	return "", &script{fault: "no script for this goal"}
 }

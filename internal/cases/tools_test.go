@@ -87,8 +87,14 @@ func (e *effects) tools() []*tool.Tool {
 		return in, nil
 	}
 	echo := func(_ context.Context, in json.RawMessage) (json.RawMessage, error) { return in, nil }
-	type flakyIn struct {
-		Code string `json:"code"`
+	type brokenIn struct {
+		Code    string `json:"code"`
+		Message string `json:"message,omitempty"`
+		Times   int    `json:"times,omitempty"`
+	}
+	type repeatIn struct {
+		Text  string `json:"text"`
+		Times int    `json:"times"`
 	}
 	type bigIn struct {
 		Bytes int `json:"bytes"`
@@ -100,10 +106,11 @@ func (e *effects) tools() []*tool.Tool {
 		tool.New("nullable", echo, tool.OutputSchema("true"), tool.Idempotent(), tool.InputSchema(
 			`{"type":"object","properties":{"a":{"type":"string"},"b":{"type":["string","null"]},"c":{"type":"string"}},"additionalProperties":false}`)),
 		tool.New("void", func(context.Context, json.RawMessage) (json.RawMessage, error) { return nil, nil }, tool.InputSchema(anyObject), tool.OutputSchema("true"), tool.Idempotent()),
-		tool.New("broken", func(ctx context.Context, in flakyIn) (string, error) {
+		tool.New("broken", func(ctx context.Context, in brokenIn) (string, error) {
 			e.add(ctx)
-			return "", tool.Errorf(in.Code, "broken, as asked for")
+			return "", tool.Errorf(in.Code, "broken, as asked for: %s", strings.Repeat(in.Message, in.Times))
 		}, tool.Idempotent()),
+		tool.New("repeat", func(_ context.Context, in repeatIn) (string, error) { return strings.Repeat(in.Text, in.Times), nil }, tool.Idempotent()),
 		tool.New("big", func(_ context.Context, in bigIn) (json.RawMessage, error) {
 			// The whole output has so many bytes.
 			frame := len(`{"first":"here","text":""}`)

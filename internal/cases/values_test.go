@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 	"google.golang.org/grpc/codes"
@@ -222,5 +223,59 @@ func TestCase60_LargePayloads(t *testing.T) {
 	cancel()
 	if err := <-served; err != nil {
 		t.Error(err)
+	}
+}
+
+// Text of any kind survives: as a goal, a key, a value, a large output, and in one frame an event.
+func TestCase68_Unicode(t *testing.T) {
+	t.Parallel()
+	const goal = `下单 1 台 iPhone 15 Pro 256G 黑色，寄到上海浦东`
+	h := shared.plan(t, `{"goal":"`+goal+`","steps":[
+		{"id":"a","tool":"echo","arguments":{"lines":"a\u2028b\u0085c\u0000d","lone":"x\ud800y","caf\u00e9":1,"cafe\u0301":2}},
+		{"id":"b","tool":"echo","arguments":{"text":{"$ref":"steps.a.result.lines"},"nfd":{"$ref":"steps.a.result.cafe\u0301"},"nfc":{"$ref":"steps.a.result.caf\u00e9"}}},
+		{"id":"long","tool":"repeat","arguments":{"text":"读✅","times":70000}},
+		{"id":"bad","tool":"broken","arguments":{"code":"internal","message":"读✅","times":2000},"optional":true}]}`)
+	s := h.completed()
+	if s.GetPlan().GetGoal() != goal {
+		t.Errorf("goal %q", s.GetPlan().GetGoal())
+	}
+	var got struct {
+		Text     string
+		NFD, NFC int
+	}
+	if err := json.Unmarshal([]byte(result(s, "b")), &got); err != nil || got.Text != "a\u2028b\u0085c\x00d" || got.NFD != 2 || got.NFC != 1 {
+		t.Errorf("b gave %q, %v", result(s, "b"), err)
+	}
+	if !strings.Contains(result(s, "a"), "x\uFFFDy") {
+		t.Errorf("a gave %q", result(s, "a"))
+	}
+	long := shared.artifact(t, step(s, "long").GetResult().GetArtifact())
+	if string(long) != `"`+strings.Repeat("读✅", 70000)+`"` {
+		t.Errorf("the large output has %d bytes", len(long))
+	}
+	if m := step(s, "bad").GetError().GetMessage(); !utf8.ValidString(m) || len(m) > 4096 || len(m) < 4090 {
+		t.Errorf("a message of %d bytes", len(m))
+	}
+	// One frame an event, whatever its values hold.
+	watched := shared.get(t, "/v1/runs/"+h.id+"/watch")
+	if !utf8.ValidString(watched) || strings.ContainsAny(watched, "\u2028\u0085\x00\r") {
+		t.Error("the stream holds what ends lines, or is not UTF-8")
+	}
+	frames := 0
+	for frame := range strings.SplitSeq(strings.TrimSpace(watched), "\n\n") {
+		var data []string
+		for line := range strings.SplitSeq(frame, "\n") {
+			if value, ok := strings.CutPrefix(line, "data: "); ok {
+				data = append(data, value)
+			}
+		}
+		if len(data) == 1 && strings.Contains(data[0], `"revision":`) && json.Valid([]byte(data[0])) {
+			frames++
+		} else if len(data) > 1 {
+			t.Errorf("a frame of %d data lines: %.200s", len(data), frame)
+		}
+	}
+	if frames != len(h.events) {
+		t.Errorf("%d frames for %d events", frames, len(h.events))
 	}
 }
