@@ -29,6 +29,7 @@ const (
 // execute runs one command line and returns its exit code.
 func execute(args []string, in io.Reader, out, errOut io.Writer) int {
 	a := &app{in: in, out: out, err: errOut}
+	a.where.Note = func(text string) { fmt.Fprintln(errOut, text) }
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(in)

@@ -47,6 +47,8 @@ type Options struct {
 	Dir string
 	// Token authenticates to a gateway that wants it.
 	Token string
+	// Note is told what a person may not expect of the answer; nil: nobody is.
+	Note func(text string)
 }
 
 // Client holds one connection.
@@ -100,6 +102,9 @@ func Read(ctx context.Context, o Options) (*Client, error) {
 	// A folder that was named is meant; else a server that runs comes first.
 	if o.Dir == "" {
 		if c, err := dial(ctx, DefaultServer, o.Token); err == nil {
+			if dev.Exists(o.dir()) && o.Note != nil {
+				o.Note(fmt.Sprintf("the server at %s answers; --dir %s looks into the folder here", DefaultServer, o.dir()))
+			}
 			return c, nil
 		}
 	}
