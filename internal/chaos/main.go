@@ -81,10 +81,14 @@ func chaos(o options) (err error) {
 	}
 	faults, calm := context.WithCancel(ctx)
 	counts := make(chan faultCounts, 1)
+	littered := make(chan int, 1)
 	go func() { counts <- s.break_(faults, o, rand.New(rand.NewPCG(o.seed, 1))) }()
+	go func() {
+		littered <- litter(faults, runs.js, runs.partitions, rand.New(rand.NewPCG(o.seed, 2)), runs.current)
+	}()
 	runs.submitAll(ctx, o)
 	calm()
-	broken := <-counts
+	broken, rubbish := <-counts, <-littered
 	if err := s.readyAll(ctx); err != nil {
 		return err
 	}
@@ -96,8 +100,9 @@ func chaos(o options) (err error) {
 	runs.check(ctx, v, o.stuck)
 	checkEffects(s.effects(), v)
 	s.checkStore(ctx, v)
-	fmt.Printf("seed %d: %d runs in %s, %s; %d kills, %d stops, %d bus restarts; %d effects, %d repeats of a key; longest standstill %s; violations %d\n",
-		o.seed, len(runs.all), time.Since(began).Round(time.Second), runs.outcomes(), broken.kills, broken.stops, broken.bus,
-		v.effects, v.repeats, runs.longest().Round(10*time.Millisecond), len(v.violations))
+	all, completed := runs.longest()
+	fmt.Printf("seed %d: %d runs in %s, %s; %d kills, %d stops, %d bus restarts, %d forged messages; %d effects, %d repeats of a key; longest standstill %s, of runs that completed %s; violations %d\n",
+		o.seed, len(runs.all), time.Since(began).Round(time.Second), runs.outcomes(), broken.kills, broken.stops, broken.bus, rubbish,
+		v.effects, v.repeats, all, completed, len(v.violations))
 	return v.err()
 }

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/cairnrun/cairn/cmd/cairn/client"
 	"github.com/cairnrun/cairn/pkg/bus"
 	"github.com/cairnrun/cairn/pkg/eventlog"
@@ -25,11 +27,15 @@ type progress struct {
 	last    time.Time
 	longest time.Duration
 	ended   bool
+	// completed: it ended as it should.
+	completed bool
 }
 
 // runs are all that were accepted, and what the log holds.
 type runs struct {
-	gateway string
+	gateway    string
+	js         jetstream.JetStream
+	partitions int
 
 	mu   sync.Mutex
 	all  []string
@@ -40,7 +46,6 @@ type runs struct {
 }
 
 func newRuns(ctx context.Context, s *system, o options) (*runs, error) {
-	r := &runs{gateway: s.gateway, seen: map[string]*progress{}, wake: make(chan struct{}), count: map[string]int{}}
 	_, js, err := bus.Connect(bus.Config{URL: s.url, Name: "chaos"})
 	if err != nil {
 		return nil, err
@@ -53,6 +58,7 @@ func newRuns(ctx context.Context, s *system, o options) (*runs, error) {
 	if err != nil {
 		return nil, err
 	}
+	r := &runs{gateway: s.gateway, js: js, partitions: n, seen: map[string]*progress{}, wake: make(chan struct{}), count: map[string]int{}}
 	for p := range n {
 		go func() {
 			var after uint64
@@ -192,11 +198,26 @@ func (r *runs) await(ctx context.Context, stuck time.Duration) {
 	}
 }
 
-func (r *runs) longest() (d time.Duration) {
+// longest is the longest standstill of all runs, and of those that completed: a start whose outcome stays unknown is waited
+// for until its grace is over.
+func (r *runs) longest() (all, completed time.Duration) {
 	for _, p := range r.seen {
-		d = max(d, p.longest)
+		all = max(all, p.longest)
+		if p.completed {
+			completed = max(completed, p.longest)
+		}
 	}
-	return d
+	return all.Round(10 * time.Millisecond), completed.Round(10 * time.Millisecond)
+}
+
+// current is a run that was accepted lately.
+func (r *runs) current() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.all) == 0 {
+		return ""
+	}
+	return r.all[len(r.all)-1]
 }
 
 // check asks the system itself about every run.
@@ -230,6 +251,7 @@ func (r *runs) check(ctx context.Context, v *verdict, stuck time.Duration) {
 			outcome += " " + code
 		}
 		r.count[outcome]++
+		p.completed = outcome == "completed"
 		replayed, err := c.Query.ReplayRun(ctx, &apiv1.ReplayRunRequest{RunId: id, Verify: true})
 		if err != nil {
 			v.add("run %s: replay: %v", id, err)

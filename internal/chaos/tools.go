@@ -28,7 +28,7 @@ templates:
     goal: Five effects
     assumptions: [{id: fresh, text: What was asked for is not spoilt}]
     steps:
-    - {id: first, tool: chaos.once, arguments: {n: {$slot: n}}}
+    - {id: first, tool: chaos.once, arguments: {n: {$slot: n}}, retry: {max_attempts: 20, delay: 0.2s, factor: 1}}
     - {id: second, tool: chaos.keyed, arguments: {n: {$ref: steps.first.result.n}}, retry: {max_attempts: 20, delay: 0.2s, factor: 1}}
     - id: third
       tool: chaos.keyed
@@ -36,7 +36,7 @@ templates:
       retry: {max_attempts: 20, delay: 0.2s, factor: 1}
       expect: {checks: [{expression: result.spoilt == "", message: spoilt, assumption: fresh}]}
       on_failure: replan_step
-    - {id: fourth, tool: chaos.once, arguments: {n: {$ref: steps.third.result.n}}, depends_on: [second]}
+    - {id: fourth, tool: chaos.once, arguments: {n: {$ref: steps.third.result.n}}, depends_on: [second], retry: {max_attempts: 20, delay: 0.2s, factor: 1}}
     - {id: fifth, tool: chaos.keyed, arguments: {n: {$ref: steps.fourth.result.n}}, retry: {max_attempts: 20, delay: 0.2s, factor: 1}}
 rules:
 - name: fresh
