@@ -35,8 +35,9 @@ type stage struct {
 	queue []*report
 	// held are subjects that somebody has a message of; Missing leaves them out.
 	held map[string]bool
-	// tune changes an owner before it takes over.
+	// tune changes an owner before it takes over; few makes its source give one report first.
 	tune func(*owner)
+	few  bool
 }
 
 func newStage(t *testing.T, tune func(*Config)) *stage {
@@ -213,6 +214,8 @@ type stageSource struct {
 	next  int
 	n     uint64
 	held  bool // by the stage's lock
+	// few lets only one report through at first, until letGo.
+	few bool
 }
 
 // hold keeps reports back until letGo, which hands them over all at once.
@@ -224,7 +227,7 @@ func (s *stageSource) hold() {
 
 func (s *stageSource) letGo() {
 	s.stage.mu.Lock()
-	s.held = false
+	s.held, s.few = false, false
 	s.stage.mu.Unlock()
 	select {
 	case s.ready <- struct{}{}:
@@ -243,6 +246,11 @@ func (s *stageSource) Take() []*report {
 		if r := s.stage.queue[s.next]; r.data != nil {
 			fresh := *r
 			out = append(out, &fresh)
+			if s.few {
+				s.held = true
+				s.next++
+				break
+			}
 		}
 	}
 	return out
@@ -307,7 +315,7 @@ func (s *stage) owner(epoch int64) *actor {
 	s.t.Helper()
 	a := &actor{stage: s, lease: &fakeLease{epoch, make(chan struct{})}, release: make(chan struct{}), ended: make(chan error, 1)}
 	s.mu.Lock()
-	a.source = &stageSource{stage: s, ready: make(chan struct{}, 1)}
+	a.source = &stageSource{stage: s, ready: make(chan struct{}, 1), few: s.few}
 	for _, r := range s.queue {
 		if r.data != nil {
 			a.source.n++
