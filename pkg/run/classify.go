@@ -56,6 +56,7 @@ var codeTable = []CodeRule{
 	{codePlanRejected, planFault, false, false, "the plan was refused, as often as may be"},
 	{codePatchRejected, planFault, false, false, "the patch was refused, as often as may be"},
 	{codePlanningFailed, planFault, false, false, "the planner gave up and did not say why"},
+	{codePlanningTimeout, executionFault, true, false, "the planner did not answer within max_planning_time"},
 	{codeReplanLimit, planFault, false, false, "the run was replanned as often as may be"},
 	{codeOscillation, planFault, false, false, "the replanner comes back to what failed before"},
 	{codeNoProgress, planFault, false, false, "the replanner changes nothing"},
@@ -89,6 +90,7 @@ const (
 	codeModeUnavailable  = "mode_unavailable"
 	codeStuck            = "stuck"
 	codePlanningFailed   = "planning_failed"
+	codePlanningTimeout  = "planning_timeout"
 	codeInvalidArguments = "invalid_arguments"
 )
 
@@ -99,6 +101,7 @@ const (
 	refusedUnknownRun     = "unknown_run"
 	refusedUnknownRequest = "unknown_request"
 	refusedRequestClosed  = "request_closed"
+	refusedWithdrawn      = "request_withdrawn"
 	refusedUnknownAction  = "unknown_action"
 	refusedAnswerConflict = "answer_conflict"
 	refusedInvalidAnswer  = "invalid_answer"

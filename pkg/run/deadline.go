@@ -31,7 +31,7 @@ func NextDeadline(s State) (Deadline, bool) {
 	return best, found
 }
 
-// deadlines are the earliest deadline of each kind of thing, at most five.
+// deadlines are the earliest deadline of each kind of thing, at most six.
 func (d *data) deadlines() []Deadline {
 	if d.revision == 0 || d.terminal() || d.status == runv1.RunStatus_RUN_STATUS_QUARANTINED {
 		return nil
@@ -42,9 +42,12 @@ func (d *data) deadlines() []Deadline {
 		}
 		return []Deadline{deadline(runv1.TimerKind_TIMER_KIND_CANCEL_GRACE, "", "", timeOf(d.cancelDue), false)}
 	}
-	all := make([]Deadline, 0, 5)
+	all := make([]Deadline, 0, 6)
 	if d.deadline != nil && d.deadlineRevision == 0 {
 		all = append(all, deadline(runv1.TimerKind_TIMER_KIND_RUN_DEADLINE, "", "", timeOf(d.deadline), false))
+	}
+	if open := d.openPlanning(); open != nil && open.st.GetDue() != nil {
+		all = append(all, deadline(runv1.TimerKind_TIMER_KIND_PLANNING, "", "", timeOf(open.st.GetDue()), false))
 	}
 	if i := d.actions.earliest(); i >= 0 {
 		all = append(all, actionDeadline(d.actions.at(i).st))

@@ -129,7 +129,7 @@ func (d *data) derive(p place, e *stepElem) {
 		}
 	case runv1.StepStatus_STEP_STATUS_WAITING_FOR_USER:
 		in, _ := d.input(st.GetInputRequest())
-		f |= flagIf(in == nil || !in.GetOpen(), wantsJudging)
+		f |= flagIf(in == nil || !in.GetOpen() || outcomeArrived(st, in, action), wantsJudging)
 	case runv1.StepStatus_STEP_STATUS_REPLANNING:
 		f |= wantsReplan
 	case runv1.StepStatus_STEP_STATUS_FAILED:
@@ -160,6 +160,18 @@ func (d *data) derive(p place, e *stepElem) {
 			e.sum.open = 1
 		}
 	}
+}
+
+// asksForOutcome says whether a step's open question is what becomes of it since the outcome of its newest action is not
+// known.
+func asksForOutcome(st *runv1.StepState, in *runv1.UserInputState) bool {
+	return st.GetStatus() == runv1.StepStatus_STEP_STATUS_WAITING_FOR_USER && st.GetError().GetCode() == codeUnknownOutcome &&
+		in.GetOpen() && in.GetPurpose() == runv1.UserInputPurpose_USER_INPUT_PURPOSE_FAILURE
+}
+
+// outcomeArrived says whether an outcome that a person is asked about has become known.
+func outcomeArrived(st *runv1.StepState, in *runv1.UserInputState, a *runv1.ActionState) bool {
+	return asksForOutcome(st, in) && a != nil && outcomeKnown(a) && !a.GetLate()
 }
 
 // deriveItems says what an expanded step wants: to start another item, or to be judged by them all.
@@ -301,6 +313,7 @@ func newInputElem(st *runv1.UserInputState) *inputElem {
 	w = w.json(st.GetSchema())
 	w = w.int(int64(st.GetPurpose()))
 	w = w.bool(st.GetTimedOut())
+	w = w.bool(st.GetWithdrawn())
 	e := &inputElem{st: st, hash: w.digest(), sum: summary{due: never}}
 	if st.GetOpen() {
 		e.sum.open, e.sum.flags = 1, isOpen
@@ -365,5 +378,6 @@ func copyInput(u *runv1.UserInputState) *runv1.UserInputState {
 	return &runv1.UserInputState{
 		RequestId: u.RequestId, StepId: u.StepId, Open: u.Open, Answer: u.Answer, By: u.By, Due: u.Due, Question: u.Question,
 		Schema: u.Schema, Revision: u.Revision, Purpose: u.Purpose, TimedOut: u.TimedOut, ClosedRevision: u.ClosedRevision,
+		Withdrawn: u.Withdrawn,
 	}
 }

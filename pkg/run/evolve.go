@@ -104,6 +104,8 @@ func (d *data) apply(e *runv1.Event) {
 		d.applyInputRequested(e, b.UserInputRequested)
 	case *runv1.Event_UserInputReceived:
 		d.applyInputReceived(e, b.UserInputReceived)
+	case *runv1.Event_UserInputWithdrawn:
+		d.applyInputWithdrawn(e, b.UserInputWithdrawn)
 	case *runv1.Event_TimerFired:
 		d.applyTimer(e, b.TimerFired)
 	case *runv1.Event_CancelRequested:
@@ -397,6 +399,12 @@ func (d *data) applyTimer(e *runv1.Event, b *runv1.TimerFired) {
 		})
 	case runv1.TimerKind_TIMER_KIND_USER_INPUT:
 		d.closeInput(d.inputOfStep(b.GetStepId()), func(u *runv1.UserInputState) { u.TimedOut = true })
+	case runv1.TimerKind_TIMER_KIND_PLANNING:
+		if open := d.openPlanning(); open != nil {
+			d.closeRequest(e, open.st.GetRequestId(), func(q *runv1.PlanningRequest) {
+				q.Outcome = runv1.PlanningOutcome_PLANNING_OUTCOME_TIMED_OUT
+			})
+		}
 	case runv1.TimerKind_TIMER_KIND_RUN_DEADLINE:
 		d.deadlineRevision = d.revision
 	case runv1.TimerKind_TIMER_KIND_CANCEL_GRACE:

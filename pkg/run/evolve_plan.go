@@ -4,25 +4,32 @@ import (
 	"slices"
 	"strconv"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	planv1 "github.com/cairnrun/cairn/proto/cairn/plan/v1"
 	runv1 "github.com/cairnrun/cairn/proto/cairn/run/v1"
 )
 
-func (d *data) applyPlanRequested(_ *runv1.Event, b *runv1.PlanRequested) {
+func (d *data) applyPlanRequested(e *runv1.Event, b *runv1.PlanRequested) {
 	d.running(d.revision)
 	d.planning = d.planning.add(newPlanningElem(&runv1.PlanningRequest{
 		RequestId: b.GetRequestId(), Attempt: b.GetAttempt(), Open: true, Findings: b.GetFindings(),
-		RejectedText: b.GetRejectedText(), Revision: d.revision,
+		RejectedText: b.GetRejectedText(), Revision: d.revision, Due: d.planningDue(e),
 	}))
 }
 
-func (d *data) applyReplanRequested(_ *runv1.Event, b *runv1.ReplanRequested) {
+// planningDue is when a request that an event makes counts as given up.
+func (d *data) planningDue(e *runv1.Event) *timestamppb.Timestamp {
+	return timestamppb.New(timeOf(e.GetTime()).Add(d.limits.maxPlanningTime))
+}
+
+func (d *data) applyReplanRequested(e *runv1.Event, b *runv1.ReplanRequested) {
 	d.running(d.revision)
 	d.replans++
 	d.planning = d.planning.add(newPlanningElem(&runv1.PlanningRequest{
 		RequestId: b.GetRequestId(), Replan: true, Attempt: b.GetAttempt(), Open: true, BaseVersion: b.GetBaseVersion(),
 		Scope: b.GetScope(), StepId: b.GetStepId(), Error: b.GetError(), FalsifiedAssumptions: b.GetFalsifiedAssumptions(),
-		Findings: b.GetFindings(), RejectedText: b.GetRejectedText(), Revision: d.revision,
+		Findings: b.GetFindings(), RejectedText: b.GetRejectedText(), Revision: d.revision, Due: d.planningDue(e),
 	}))
 }
 
@@ -274,6 +281,16 @@ func (d *data) applyInputReceived(e *runv1.Event, b *runv1.UserInputReceived) {
 		})
 	}
 	d.closeInput(b.GetRequestId(), func(c *runv1.UserInputState) { c.Answer, c.By = b.GetAnswer(), b.GetBy() })
+}
+
+// applyInputWithdrawn ends a question about an outcome that has become known: the step looks at it as if it had come in
+// time.
+func (d *data) applyInputWithdrawn(e *runv1.Event, b *runv1.UserInputWithdrawn) {
+	d.closeInput(b.GetRequestId(), func(u *runv1.UserInputState) { u.Withdrawn = true })
+	d.withStep(e, b.GetStepId(), func(st *runv1.StepState) {
+		st.Status, st.InputRequest, st.Error = runv1.StepStatus_STEP_STATUS_RUNNING, "", nil
+		st.Policy, st.FalsifiedAssumptions = planv1.FailurePolicy_FAILURE_POLICY_UNSPECIFIED, nil
+	})
 }
 
 func (d *data) closeInput(id string, change func(*runv1.UserInputState)) {

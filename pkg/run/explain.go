@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/cairnrun/cairn/pkg/plan"
 	planv1 "github.com/cairnrun/cairn/proto/cairn/plan/v1"
 	runv1 "github.com/cairnrun/cairn/proto/cairn/run/v1"
 )
@@ -110,6 +111,8 @@ func sentence(e *runv1.Event) string {
 		return fmt.Sprintf("step %s asks a person (%s): %s", b.UserInputRequested.GetStepId(), b.UserInputRequested.GetRequestId(), b.UserInputRequested.GetQuestion())
 	case *runv1.Event_UserInputReceived:
 		return fmt.Sprintf("%s answered %s", orSomebody(b.UserInputReceived.GetBy()), b.UserInputReceived.GetRequestId())
+	case *runv1.Event_UserInputWithdrawn:
+		return fmt.Sprintf("the question %s of step %s is withdrawn, since the outcome of its action is known now", b.UserInputWithdrawn.GetRequestId(), b.UserInputWithdrawn.GetStepId())
 	case *runv1.Event_TimerFired:
 		return timerSentence(b.TimerFired)
 	case *runv1.Event_CancelRequested:
@@ -148,7 +151,7 @@ func observed(o *runv1.ObservationRecorded) string {
 }
 
 func failedSentence(f *runv1.StepFailed) string {
-	s := "step " + f.GetStepId() + " failed: " + errorText(f.GetError())
+	s := "step " + f.GetStepId() + " failed: " + errorText(f.GetError()) + shownResult(f.GetError())
 	if f.GetOptional() {
 		return s + "; it is optional and the run goes on"
 	}
@@ -163,6 +166,25 @@ func failedSentence(f *runv1.StepFailed) string {
 		s += "; what was done is undone"
 	}
 	return s
+}
+
+// maxShownResult bounds the part of a result that a sentence shows.
+const maxShownResult = 200
+
+// shownResult shows the value that was not as expected, as far as the error has it.
+func shownResult(e *runv1.Error) string {
+	if e.GetCode() != codeCheckFailed && e.GetCode() != codeSchemaMismatch {
+		return ""
+	}
+	for _, name := range [...]string{"result", "output"} {
+		if v, ok := plan.AtPath(e.GetDetails(), name); ok {
+			if text := cutAtRune(v.GetText(), maxShownResult); text != v.GetText() {
+				return ", the " + name + " was " + text + "…"
+			}
+			return ", the " + name + " was " + v.GetText()
+		}
+	}
+	return ""
 }
 
 func skippedSentence(k *runv1.StepSkipped) string {
@@ -194,6 +216,8 @@ func timerSentence(t *runv1.TimerFired) string {
 		return "action " + t.GetActionId() + " was started and its grace is over"
 	case runv1.TimerKind_TIMER_KIND_USER_INPUT:
 		return "nobody answered the question of step " + t.GetStepId() + " in time"
+	case runv1.TimerKind_TIMER_KIND_PLANNING:
+		return "the planner did not answer in time"
 	case runv1.TimerKind_TIMER_KIND_RUN_DEADLINE:
 		return "the run's time is up"
 	case runv1.TimerKind_TIMER_KIND_CANCEL_GRACE:

@@ -91,8 +91,7 @@ func TestGoldenLogsHoldEveryEvent(t *testing.T) {
 	}
 	for kind := range runv1.TimerKind_name {
 		k := runv1.TimerKind(kind)
-		// The planner may take as long as it likes; max_duration bounds it.
-		if !timers[k] && k != runv1.TimerKind_TIMER_KIND_UNSPECIFIED && k != runv1.TimerKind_TIMER_KIND_PLANNING {
+		if !timers[k] && k != runv1.TimerKind_TIMER_KIND_UNSPECIFIED {
 			t.Errorf("no golden log holds the timer %s", k)
 		}
 	}
@@ -151,6 +150,33 @@ func TestFoldInParts(t *testing.T) {
 			if part.Hash() != whole.Hash() {
 				t.Errorf("%s: folded in parts at commit %d it is another state", name, cut)
 			}
+		}
+	}
+}
+
+// TestLogsOfEarlierRulesFold: logs that rules version 1 wrote still fold to their end, decide nothing more, and where this
+// version decides otherwise, Verify names the other one.
+func TestLogsOfEarlierRulesFold(t *testing.T) {
+	files, err := filepath.Glob("testdata/rules1/*.jsonl")
+	if err != nil || len(files) < 4 {
+		t.Fatalf("only %d logs were found (%v)", len(files), err)
+	}
+	for _, f := range files {
+		commits := readLog(t, f)
+		s, err := run.Replay(commits, 0)
+		if err != nil {
+			t.Errorf("%s: %v", f, err)
+			continue
+		}
+		last := commits[len(commits)-1]
+		if !s.Terminal() || s.Status() != last.GetStatus() {
+			t.Errorf("%s: the run is %s, the log says %s", f, s.Status(), last.GetStatus())
+		}
+		if step := run.Continue(s, start); len(step.Events) > 0 {
+			t.Errorf("%s: %s is decided", f, run.Explain(step.Events[0]))
+		}
+		if d := run.Verify(commits); d != nil && d.RulesVersion != "1" {
+			t.Errorf("%s: %s", f, d)
 		}
 	}
 }

@@ -64,7 +64,11 @@ func (x *decider) judgeResult(d *data, p place, st *runv1.StepState, step *planv
 		// The router extracts; one that did not is helped.
 		extracted, err := plan.Extract(step.GetResult(), o.GetOutput().GetInline())
 		if err != nil {
-			return x.retryOrFail(d, p, st, step, cause, fault(codeSchemaMismatch, "%s", err.Error()))
+			fault := fault(codeSchemaMismatch, "%s", err.Error())
+			if e := x.retry(d, st, step, cause, fault); e != nil {
+				return e
+			}
+			return x.failStep(d, p, step, cause, "failure", withResult(fault, "output", inline(o.GetOutput().GetInline())), nil)
 		}
 		result = inline(extracted)
 		b.Result = result
@@ -74,7 +78,7 @@ func (x *decider) judgeResult(d *data, p place, st *runv1.StepState, step *planv
 			if e := x.retry(d, st, step, cause, err); e != nil {
 				return e
 			}
-			return x.failStep(d, p, step, cause, "expect", err, falsified)
+			return x.failStep(d, p, step, cause, "expect", withResult(err, "result", result), falsified)
 		}
 	}
 	vals := values().int("checks", int64(len(step.GetExpect().GetChecks())))
@@ -265,6 +269,11 @@ func (x *decider) judgeInput(d *data, p place, st *runv1.StepState, step *planv1
 	in, _ := d.input(st.GetInputRequest())
 	if in == nil {
 		return x.askFailure(d, st)
+	}
+	if a := d.newest(st); outcomeArrived(st, in, a) {
+		return x.event(a.GetObservedRevision(), "outcome_known", values().str("action", a.GetActionId()).str("request", in.GetRequestId()),
+			&runv1.Event{Body: &runv1.Event_UserInputWithdrawn{UserInputWithdrawn: &runv1.UserInputWithdrawn{
+				RequestId: in.GetRequestId(), StepId: st.GetStepId(), Reason: "outcome_known"}}})
 	}
 	cause := in.GetClosedRevision()
 	if in.GetTimedOut() {

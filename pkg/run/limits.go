@@ -34,6 +34,9 @@ const (
 	MaxRefusals = 100
 	// MaxPatches bounds the patches that persons send to a run.
 	MaxPatches = 1000
+	// MaxResultInDetails bounds a result that an error shows, since it was not as expected; of a larger one, size and sha256
+	// are told.
+	MaxResultInDetails = 16 << 10
 	// MaxRejectedText bounds a refused proposal's text in the log.
 	MaxRejectedText = 64 << 10
 	// CommitEvents and CommitBytes end a commit: what follows goes into the next one.
@@ -43,6 +46,8 @@ const (
 
 // Times of the core itself.
 const (
+	// DefaultMaxPlanningTime is how long the planner may take for a request, where the run's limits name no time.
+	DefaultMaxPlanningTime = 10 * time.Minute
 	// DefaultTimeout of an attempt, where neither step nor tool names one.
 	DefaultTimeout = 30 * time.Second
 	// MaxActionTimeout bounds the time of an attempt, whatever a tool's definition says.
@@ -69,6 +74,7 @@ type limits struct {
 	maxReplans      int32
 	maxPlanAttempts int32
 	maxDuration     time.Duration
+	maxPlanningTime time.Duration
 	maxEvents       int64
 	maxInlineBytes  int64
 }
@@ -80,6 +86,7 @@ func limitsOf(l *runv1.RunLimits) limits {
 		maxSteps:        DefaultMaxSteps,
 		maxReplans:      DefaultMaxReplans,
 		maxPlanAttempts: DefaultMaxPlanAttempts,
+		maxPlanningTime: DefaultMaxPlanningTime,
 		maxEvents:       DefaultMaxEvents,
 		maxInlineBytes:  DefaultMaxInlineBytes,
 	}
@@ -103,6 +110,9 @@ func limitsOf(l *runv1.RunLimits) limits {
 	}
 	if d := l.GetMaxDuration(); d != nil && d.IsValid() && d.AsDuration() > 0 {
 		out.maxDuration = d.AsDuration()
+	}
+	if d := l.GetMaxPlanningTime(); d != nil && d.IsValid() && d.AsDuration() > 0 {
+		out.maxPlanningTime = d.AsDuration()
 	}
 	return out
 }

@@ -1,6 +1,7 @@
 package run_test
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"strings"
 	"testing"
@@ -249,5 +250,89 @@ func TestAnotherTenantsRun(t *testing.T) {
 	cancel.Tenant = ""
 	if e := run.Record(s.state, cancel, start); e.GetCancelRequested() == nil {
 		t.Errorf("a service that knows no tenant is refused")
+	}
+}
+
+// TestResultsInDetailsAreBounded: what was not as expected stands in the error, exact, up to a bound; beyond it, its size
+// and sha256, as of an artifact.
+func TestResultsInDetailsAreBounded(t *testing.T) {
+	for _, extra := range []int{0, 1} {
+		text := `{"n":1.50,"x":"` + strings.Repeat("x", run.MaxResultInDetails+extra-len(`{"n":1.50,"x":""}`)) + `"}`
+		s := newStory(t)
+		s.command(`submit {"goal":"g"}`, "")
+		s.command(`plan plan-1 {"steps":[{"id":"a","objective":"o","tool":"echo","expect":{"checks":[{"expression":"false"}]}}]}`, "")
+		s.command("result a-1 "+text, "")
+		details := run.Pending(s.state)[0].GetReplan().GetError().GetDetails().GetText()
+		want := `{"check":"false","index":0,"result":` + text + `}`
+		if extra > 0 {
+			sum := sha256.Sum256([]byte(text))
+			want = fmt.Sprintf(`{"check":"false","index":0,"result_omitted":{"size":%d,"sha256":"%x"}}`, len(text), sum)
+		}
+		if details != want {
+			t.Errorf("%d bytes over the bound the details are %.300s", extra, details)
+		}
+	}
+}
+
+// TestWhatWasNotAsExpected: every way in which a result is refused keeps it; what is retried does not carry it along.
+func TestWhatWasNotAsExpected(t *testing.T) {
+	for _, c := range []struct{ step, result, code, details string }{
+		{`"expect":{"schema":{"type":"object","required":["id"]}}`, `result a-1 {"no":1e2}`, "schema_mismatch", `{"pointer":"","problem":"lacks \"id\"","result":{"no":1e2}}`},
+		{`"result":"data.id"`, `result a-1 {"data":{}}`, "schema_mismatch", `{"output":{"data":{}}}`},
+		{`"result":"data","expect":{"checks":[{"expression":"result.n > 1","assumption":"many"}]}`, `result a-1 {"data":{"n":1}}`, "check_failed",
+			`{"check":"result.n > 1","index":0,"assumption":"many","result":{"n":1}}`},
+		{`"expect":{"checks":[{"expression":"true"}]}`, `artifact a-1 big.json failed`, "check_failed",
+			`{"check":"true","index":0,"detail":"failed","result_omitted":{"size":1048576,"sha256":"` + strings.Repeat("ab", 32) + `"}}`},
+		{`"expect":{"checks":[{"expression":"true"}]}`, `partialartifact a-1 big.json passed`, "", ""},
+	} {
+		s := newStory(t)
+		s.command(`submit {"goal":"g"}`, "")
+		s.command(`plan plan-1 {"assumptions":[{"id":"many","text":"there are many"}],"steps":[{"id":"a","objective":"o","tool":"echo",`+c.step+`}]}`, "")
+		s.command(c.result, "")
+		e := s.state.Snapshot().GetSteps()[0].GetError()
+		if e.GetCode() != c.code || e.GetDetails().GetText() != c.details {
+			t.Errorf("%s: %s %s", c.result, e.GetCode(), e.GetDetails().GetText())
+		}
+	}
+	s := newStory(t)
+	s.command(`submit {"goal":"g"}`, "")
+	s.command(`plan plan-1 {"steps":[{"id":"a","objective":"o","tool":"echo","retry":{"max_attempts":2,"on":["check_failed"]},"expect":{"checks":[{"expression":"false"}]}}]}`, "")
+	step := s.report(&runv1.Report{Body: &runv1.Report_ResultReported{ResultReported: &runv1.ResultReported{ActionId: "a-1",
+		Observation: &runv1.Observation{Outcome: runv1.Outcome_OUTCOME_SUCCESS, Output: inlineValue(`{"secret":1}`)}}}})
+	for _, e := range step.Events {
+		if r := e.GetStepRetryScheduled(); r != nil && r.GetError().GetDetails().GetText() != `{"check":"false","index":0}` {
+			t.Errorf("the retry carries %s", r.GetError().GetDetails().GetText())
+		}
+	}
+}
+
+// TestPlanningTimeIsBounded: a request for a plan is given up exactly after max_planning_time, and its work is worth
+// nothing from then on; max_duration may end both before.
+func TestPlanningTimeIsBounded(t *testing.T) {
+	for _, c := range []struct {
+		limits      string
+		due         time.Duration
+		valid       time.Duration
+		first, code string
+	}{
+		{`{}`, run.DefaultMaxPlanningTime, run.DefaultMaxPlanningTime, "planning", "planning_timeout"},
+		{`{"max_planning_time":"-1s"}`, run.DefaultMaxPlanningTime, run.DefaultMaxPlanningTime, "planning", "planning_timeout"},
+		{`{"max_planning_time":"1s"}`, time.Second, time.Second, "planning", "planning_timeout"},
+		{`{"max_planning_time":"20s","max_duration":"10s"}`, 10 * time.Second, 10 * time.Second, "run_deadline", "budget_exhausted"},
+		{`{"max_planning_time":"10s","max_duration":"20s"}`, 10 * time.Second, 10 * time.Second, "planning", "planning_timeout"},
+	} {
+		s := newStory(t)
+		s.command(`submit {"goal":"g","limits":`+c.limits+`}`, "")
+		d, ok := run.NextDeadline(s.state)
+		if !ok || !d.At.Equal(start.Add(c.due)) || short(d.Timer.GetTimer(), "TIMER_KIND_") != c.first {
+			t.Errorf("%s: the deadline is %v", c.limits, d)
+		}
+		if until := run.Pending(s.state)[0].GetValidUntil().AsTime(); !until.Equal(start.Add(c.valid)) {
+			t.Errorf("%s: the work is valid until %s", c.limits, until)
+		}
+		s.command("timer", "")
+		if code := s.state.Snapshot().GetError().GetCode(); code != c.code || len(run.Pending(s.state)) > 0 {
+			t.Errorf("%s: the run ended with %s and owes %d", c.limits, code, len(run.Pending(s.state)))
+		}
 	}
 }

@@ -65,7 +65,8 @@ func (d *data) work(revision int64) *runv1.Work {
 // planWork holds all that the planner needs.
 func (d *data) planWork(r *runv1.PlanningRequest) *runv1.Work {
 	w := d.work(r.GetRevision())
-	if d.deadline != nil {
+	w.ValidUntil = r.GetDue()
+	if d.deadline != nil && (w.ValidUntil == nil || timeOf(d.deadline).Before(timeOf(w.GetValidUntil()))) {
 		w.ValidUntil = d.deadline
 	}
 	if !r.GetReplan() {

@@ -108,13 +108,8 @@ func (d *data) weighBody(report *runv1.Report, digest string) verdict {
 	if b, ok := report.GetBody().(*runv1.Report_SubmitRun); ok {
 		return d.weighSubmit(report, b.SubmitRun)
 	}
-	_, timer := report.GetBody().(*runv1.Report_TimerDue)
-	// A sender that knows no tenant is one of the services; another tenant's run is none that it knows.
-	if stranger := report.GetTenant() != "" && report.GetTenant() != d.tenant; d.revision == 0 || stranger && !timer {
-		return refuse(refusedUnknownRun, "there is no such run").quietly()
-	}
-	if report.GetTenant() != "" && report.GetTenant() != d.tenant {
-		// A run belongs to its tenant; to anybody else there is none.
+	if stranger := report.GetTenant() != "" && report.GetTenant() != d.tenant; d.revision == 0 || stranger {
+		// A run belongs to its tenant; to anybody else there is none. A sender that knows no tenant is one of the services.
 		return refuse(refusedUnknownRun, "there is no such run").quietly()
 	}
 	if b, ok := report.GetBody().(*runv1.Report_ResultReported); ok {
@@ -241,6 +236,8 @@ func (d *data) weighInput(b *runv1.UserInput) verdict {
 		return repeat()
 	case !u.GetOpen() && u.GetAnswer() != nil:
 		return refuse(refusedAnswerConflict, "the question was answered otherwise before")
+	case u.GetWithdrawn():
+		return refuse(refusedWithdrawn, "the question was withdrawn, since the outcome that it asked about is known now")
 	case !u.GetOpen() || d.status == runv1.RunStatus_RUN_STATUS_CANCELLING:
 		return refuse(refusedRequestClosed, "the question is no longer open")
 	case b.GetAnswer() == nil:

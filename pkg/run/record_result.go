@@ -44,7 +44,7 @@ func (d *data) weighResult(b *runv1.ResultReported, digest string) verdict {
 			StartedAt: o.GetStartedAt(), Duration: o.GetDuration(), Usage: o.GetUsage(), ExecutedBy: o.GetExecutedBy()}
 	}
 	return accept(&runv1.Event{Body: &runv1.Event_ObservationRecorded{ObservationRecorded: &runv1.ObservationRecorded{
-		ActionId: st.GetActionId(), StepId: st.GetStepId(), Attempt: st.GetAttempt(), Observation: o, Late: !d.current(st)}}})
+		ActionId: st.GetActionId(), StepId: st.GetStepId(), Attempt: st.GetAttempt(), Observation: o, Late: !d.current(st) && !d.clears(st, o)}}})
 }
 
 // settled says whether an action's outcome was reported.
@@ -58,6 +58,9 @@ func settled(a *runv1.ActionState) bool {
 
 // tellsNothing says whether an observation is an error that leaves the outcome open, of an action of which as much is known.
 func tellsNothing(a *runv1.ActionState, o *runv1.Observation) bool {
+	if o.GetOutcome() == runv1.Outcome_OUTCOME_ERROR && o.GetError().GetCode() == codeUnknownOutcome {
+		return settled(a) || a.GetStatus() == runv1.ActionStatus_ACTION_STATUS_UNKNOWN
+	}
 	if o.GetOutcome() != runv1.Outcome_OUTCOME_ERROR || !codeRule(o.GetError().GetCode()).Ambiguous {
 		return false
 	}
@@ -82,6 +85,22 @@ func (d *data) current(a *runv1.ActionState) bool {
 	}
 	n := d.newest(el.st)
 	return n.GetActionId() == a.GetActionId()
+}
+
+// clears says whether an observation tells the outcome of an action about which a person is still asked.
+func (d *data) clears(a *runv1.ActionState, o *runv1.Observation) bool {
+	if d.terminal() || a.GetStatus() != runv1.ActionStatus_ACTION_STATUS_UNKNOWN || a.GetLate() {
+		return false
+	}
+	if code := o.GetError().GetCode(); o.GetOutcome() == runv1.Outcome_OUTCOME_ERROR && (code == codeUnknownOutcome || codeRule(code).Ambiguous) {
+		return false
+	}
+	el := d.at(d.find(a.GetStepId()))
+	if el == nil || d.newest(el.st).GetActionId() != a.GetActionId() {
+		return false
+	}
+	in, _ := d.input(el.st.GetInputRequest())
+	return asksForOutcome(el.st, in)
 }
 
 func tooLarge(o *runv1.Observation) bool {

@@ -3,6 +3,7 @@ package run
 import (
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/cairnrun/cairn/pkg/run/mode"
 	planv1 "github.com/cairnrun/cairn/proto/cairn/plan/v1"
@@ -45,6 +46,8 @@ func (x *decider) planning(d *data) *runv1.Event {
 		return nil
 	case r.GetOutcome() == runv1.PlanningOutcome_PLANNING_OUTCOME_GIVEN_UP:
 		return x.fail(d, r.GetOutcomeRevision(), "planning_failed", values().str("request", r.GetRequestId()), planningError(r))
+	case r.GetOutcome() == runv1.PlanningOutcome_PLANNING_OUTCOME_TIMED_OUT:
+		return x.planningTimeout(d, r)
 	}
 	vals := values().str("request", r.GetRequestId()).int("attempt", int64(r.GetAttempt())).int("max_plan_attempts", int64(d.limits.maxPlanAttempts))
 	if d.spec.GetPlan() != nil {
@@ -109,6 +112,18 @@ func planningError(r *runv1.PlanningRequest) *runv1.Error {
 	return fault(codePlanningFailed, "the planner gave up and did not say why")
 }
 
+// planningTimeout fails a run whose planner did not answer, with what the patch was asked for.
+func (x *decider) planningTimeout(d *data, r *runv1.PlanningRequest) *runv1.Event {
+	seconds := int64(d.limits.maxPlanningTime / time.Second)
+	e := fault(codePlanningTimeout, "the planner did not answer %s within %s (max_planning_time)", r.GetRequestId(), d.limits.maxPlanningTime)
+	details := values()
+	if r.GetReplan() {
+		details = triggerDetails(r.GetStepId(), r.GetError())
+	}
+	return x.fail(d, r.GetOutcomeRevision(), "planning_timeout", values().str("request", r.GetRequestId()).int("maximum_seconds", seconds),
+		withDetails(e, details.str("request", r.GetRequestId()).json()))
+}
+
 func orInternal(e *runv1.Error) *runv1.Error {
 	if e != nil {
 		return e
@@ -130,6 +145,8 @@ func (x *decider) replanning(d *data) (e *runv1.Event, done bool) {
 			return x.patchRefused(d, r), true
 		case r.GetOutcome() == runv1.PlanningOutcome_PLANNING_OUTCOME_GIVEN_UP:
 			return x.fail(d, r.GetOutcomeRevision(), "planning_failed", values().str("request", r.GetRequestId()), planningError(r)), true
+		case r.GetOutcome() == runv1.PlanningOutcome_PLANNING_OUTCOME_TIMED_OUT:
+			return x.planningTimeout(d, r), true
 		case r.GetOutcome() == runv1.PlanningOutcome_PLANNING_OUTCOME_DECLINED:
 			return x.declined(d, r)
 		}

@@ -31,7 +31,8 @@ var update = flag.Bool("update", false, "write what the stories lead to now, and
 //
 // The last line of a block says where the run stands. Text of several lines stands between the command and the dashes.
 // Commands: submit SPEC, plan REQUEST DOCUMENT, broken REQUEST TEXT, patch REQUEST DOCUMENT ("-" is a person),
-// giveup REQUEST CODE, decline REQUEST [ANSWER], result ACTION VALUE, partial ACTION VALUE, artifact ACTION NAME SIZE,
+// giveup REQUEST CODE, decline REQUEST [ANSWER], result ACTION VALUE, partial ACTION VALUE, artifact ACTION NAME [VERDICT],
+// partialartifact ACTION NAME [VERDICT],
 // fail ACTION CODE [DETAIL], revoked ACTION, started ACTION, answer REQUEST VALUE, cancel REASON, timer, after DURATION,
 // restart, again, quarantine, steps, ledger, plan?, verify.
 
@@ -258,10 +259,13 @@ func (s *story) command(line, text string) {
 			o.Output = &runv1.Value{Value: &runv1.Value_Inline{Inline: &planv1.JsonText{Text: tail}}}
 		}
 		s.result(arg, o)
-	case "artifact":
+	case "artifact", "partialartifact":
 		name, verdict, _ := strings.Cut(tail, " ")
 		o := &runv1.Observation{Outcome: runv1.Outcome_OUTCOME_SUCCESS, Output: &runv1.Value{Value: &runv1.Value_Artifact{Artifact: &runv1.ArtifactRef{
 			Name: name, Sha256: strings.Repeat("ab", 32), Size: 1 << 20, MediaType: "application/json"}}}}
+		if word == "partialartifact" {
+			o.Outcome = runv1.Outcome_OUTCOME_PARTIAL
+		}
 		if verdict != "" {
 			o.Verdicts = []*runv1.CheckVerdict{{Index: 0, Passed: verdict == "passed", Detail: verdict}}
 		}

@@ -1,6 +1,8 @@
 package run
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"strconv"
 	"time"
@@ -45,6 +47,14 @@ func (o *object) bool(n string, v bool) *object {
 func (o *object) raw(n, text string) *object {
 	o.name(n)
 	o.b = append(o.b, text...)
+	return o
+}
+
+// members takes over the members of an object as it is written here.
+func (o *object) members(t *planv1.JsonText) *object {
+	if text := t.GetText(); len(text) > 2 && text[0] == '{' {
+		o.b = append(o.b, text[:len(text)-1]...)
+	}
 	return o
 }
 
@@ -114,6 +124,25 @@ func fault(code, format string, args ...any) *runv1.Error {
 func withDetails(e *runv1.Error, details *planv1.JsonText) *runv1.Error {
 	e.Details = details
 	return e
+}
+
+// withResult adds the value that was not as expected to an error's details, exact, under a name; of one that is too large
+// or an artifact, its size and sha256, under that name and "_omitted".
+func withResult(e *runv1.Error, name string, v *runv1.Value) *runv1.Error {
+	o := values().members(e.GetDetails())
+	a, text := v.GetArtifact(), v.GetInline().GetText()
+	switch {
+	case a != nil:
+		o.raw(name+"_omitted", values().int("size", a.GetSize()).str("sha256", a.GetSha256()).json().GetText())
+	case text == "":
+		return e
+	case len(text) <= MaxResultInDetails:
+		o.raw(name, text)
+	default:
+		sum := sha256.Sum256([]byte(text))
+		o.raw(name+"_omitted", values().int("size", int64(len(text))).str("sha256", hex.EncodeToString(sum[:])).json().GetText())
+	}
+	return withDetails(e, o.json())
 }
 
 // classed returns the error with its class filled in, unchanged where it has one.

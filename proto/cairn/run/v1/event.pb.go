@@ -189,6 +189,7 @@ type Event struct {
 	//	*Event_RunCancelled
 	//	*Event_StepCancelled
 	//	*Event_RunQuarantined
+	//	*Event_UserInputWithdrawn
 	Body          isEvent_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -555,6 +556,15 @@ func (x *Event) GetRunQuarantined() *RunQuarantined {
 	return nil
 }
 
+func (x *Event) GetUserInputWithdrawn() *UserInputWithdrawn {
+	if x != nil {
+		if x, ok := x.Body.(*Event_UserInputWithdrawn); ok {
+			return x.UserInputWithdrawn
+		}
+	}
+	return nil
+}
+
 type isEvent_Body interface {
 	isEvent_Body()
 }
@@ -675,6 +685,10 @@ type Event_RunQuarantined struct {
 	RunQuarantined *RunQuarantined `protobuf:"bytes,48,opt,name=run_quarantined,json=runQuarantined,proto3,oneof"`
 }
 
+type Event_UserInputWithdrawn struct {
+	UserInputWithdrawn *UserInputWithdrawn `protobuf:"bytes,49,opt,name=user_input_withdrawn,json=userInputWithdrawn,proto3,oneof"`
+}
+
 func (*Event_RunSubmitted) isEvent_Body() {}
 
 func (*Event_PlanRequested) isEvent_Body() {}
@@ -732,6 +746,8 @@ func (*Event_RunCancelled) isEvent_Body() {}
 func (*Event_StepCancelled) isEvent_Body() {}
 
 func (*Event_RunQuarantined) isEvent_Body() {}
+
+func (*Event_UserInputWithdrawn) isEvent_Body() {}
 
 type Cause struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2509,6 +2525,68 @@ func (x *UserInputReceived) GetBy() string {
 	return ""
 }
 
+// UserInputWithdrawn (decided): a question has answered itself; an answer is no longer taken.
+type UserInputWithdrawn struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	StepId    string                 `protobuf:"bytes,2,opt,name=step_id,json=stepId,proto3" json:"step_id,omitempty"`
+	// outcome_known: the action whose outcome was unknown has reported it after all; the step goes on with that.
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UserInputWithdrawn) Reset() {
+	*x = UserInputWithdrawn{}
+	mi := &file_cairn_run_v1_event_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UserInputWithdrawn) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UserInputWithdrawn) ProtoMessage() {}
+
+func (x *UserInputWithdrawn) ProtoReflect() protoreflect.Message {
+	mi := &file_cairn_run_v1_event_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UserInputWithdrawn.ProtoReflect.Descriptor instead.
+func (*UserInputWithdrawn) Descriptor() ([]byte, []int) {
+	return file_cairn_run_v1_event_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *UserInputWithdrawn) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *UserInputWithdrawn) GetStepId() string {
+	if x != nil {
+		return x.StepId
+	}
+	return ""
+}
+
+func (x *UserInputWithdrawn) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // TimerFired (recorded): a deadline of the state was reached.
 type TimerFired struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2522,7 +2600,7 @@ type TimerFired struct {
 
 func (x *TimerFired) Reset() {
 	*x = TimerFired{}
-	mi := &file_cairn_run_v1_event_proto_msgTypes[25]
+	mi := &file_cairn_run_v1_event_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2534,7 +2612,7 @@ func (x *TimerFired) String() string {
 func (*TimerFired) ProtoMessage() {}
 
 func (x *TimerFired) ProtoReflect() protoreflect.Message {
-	mi := &file_cairn_run_v1_event_proto_msgTypes[25]
+	mi := &file_cairn_run_v1_event_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2547,7 +2625,7 @@ func (x *TimerFired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimerFired.ProtoReflect.Descriptor instead.
 func (*TimerFired) Descriptor() ([]byte, []int) {
-	return file_cairn_run_v1_event_proto_rawDescGZIP(), []int{25}
+	return file_cairn_run_v1_event_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TimerFired) GetTimer() TimerKind {
@@ -2589,7 +2667,7 @@ type CancelRequested struct {
 
 func (x *CancelRequested) Reset() {
 	*x = CancelRequested{}
-	mi := &file_cairn_run_v1_event_proto_msgTypes[26]
+	mi := &file_cairn_run_v1_event_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2601,7 +2679,7 @@ func (x *CancelRequested) String() string {
 func (*CancelRequested) ProtoMessage() {}
 
 func (x *CancelRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_cairn_run_v1_event_proto_msgTypes[26]
+	mi := &file_cairn_run_v1_event_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2614,7 +2692,7 @@ func (x *CancelRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequested.ProtoReflect.Descriptor instead.
 func (*CancelRequested) Descriptor() ([]byte, []int) {
-	return file_cairn_run_v1_event_proto_rawDescGZIP(), []int{26}
+	return file_cairn_run_v1_event_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CancelRequested) GetReason() string {
@@ -2647,7 +2725,7 @@ type ReportRefused struct {
 
 func (x *ReportRefused) Reset() {
 	*x = ReportRefused{}
-	mi := &file_cairn_run_v1_event_proto_msgTypes[27]
+	mi := &file_cairn_run_v1_event_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2659,7 +2737,7 @@ func (x *ReportRefused) String() string {
 func (*ReportRefused) ProtoMessage() {}
 
 func (x *ReportRefused) ProtoReflect() protoreflect.Message {
-	mi := &file_cairn_run_v1_event_proto_msgTypes[27]
+	mi := &file_cairn_run_v1_event_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2672,7 +2750,7 @@ func (x *ReportRefused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRefused.ProtoReflect.Descriptor instead.
 func (*ReportRefused) Descriptor() ([]byte, []int) {
-	return file_cairn_run_v1_event_proto_rawDescGZIP(), []int{27}
+	return file_cairn_run_v1_event_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ReportRefused) GetReport() string {
@@ -2722,7 +2800,7 @@ type LimitWarned struct {
 
 func (x *LimitWarned) Reset() {
 	*x = LimitWarned{}
-	mi := &file_cairn_run_v1_event_proto_msgTypes[28]
+	mi := &file_cairn_run_v1_event_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2734,7 +2812,7 @@ func (x *LimitWarned) String() string {
 func (*LimitWarned) ProtoMessage() {}
 
 func (x *LimitWarned) ProtoReflect() protoreflect.Message {
-	mi := &file_cairn_run_v1_event_proto_msgTypes[28]
+	mi := &file_cairn_run_v1_event_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2747,7 +2825,7 @@ func (x *LimitWarned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitWarned.ProtoReflect.Descriptor instead.
 func (*LimitWarned) Descriptor() ([]byte, []int) {
-	return file_cairn_run_v1_event_proto_rawDescGZIP(), []int{28}
+	return file_cairn_run_v1_event_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *LimitWarned) GetLimit() string {
@@ -2783,7 +2861,7 @@ type RunCompleted struct {
 
 func (x *RunCompleted) Reset() {
 	*x = RunCompleted{}
-	mi := &file_cairn_run_v1_event_proto_msgTypes[29]
+	mi := &file_cairn_run_v1_event_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2795,7 +2873,7 @@ func (x *RunCompleted) String() string {
 func (*RunCompleted) ProtoMessage() {}
 
 func (x *RunCompleted) ProtoReflect() protoreflect.Message {
-	mi := &file_cairn_run_v1_event_proto_msgTypes[29]
+	mi := &file_cairn_run_v1_event_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2808,7 +2886,7 @@ func (x *RunCompleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCompleted.ProtoReflect.Descriptor instead.
 func (*RunCompleted) Descriptor() ([]byte, []int) {
-	return file_cairn_run_v1_event_proto_rawDescGZIP(), []int{29}
+	return file_cairn_run_v1_event_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RunCompleted) GetAnswer() *v1.JsonText {
@@ -2835,7 +2913,7 @@ type RunFailed struct {
 
 func (x *RunFailed) Reset() {
 	*x = RunFailed{}
-	mi := &file_cairn_run_v1_event_proto_msgTypes[30]
+	mi := &file_cairn_run_v1_event_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2847,7 +2925,7 @@ func (x *RunFailed) String() string {
 func (*RunFailed) ProtoMessage() {}
 
 func (x *RunFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_cairn_run_v1_event_proto_msgTypes[30]
+	mi := &file_cairn_run_v1_event_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2860,7 +2938,7 @@ func (x *RunFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunFailed.ProtoReflect.Descriptor instead.
 func (*RunFailed) Descriptor() ([]byte, []int) {
-	return file_cairn_run_v1_event_proto_rawDescGZIP(), []int{30}
+	return file_cairn_run_v1_event_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RunFailed) GetError() *Error {
@@ -2880,7 +2958,7 @@ type RunCancelled struct {
 
 func (x *RunCancelled) Reset() {
 	*x = RunCancelled{}
-	mi := &file_cairn_run_v1_event_proto_msgTypes[31]
+	mi := &file_cairn_run_v1_event_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2892,7 +2970,7 @@ func (x *RunCancelled) String() string {
 func (*RunCancelled) ProtoMessage() {}
 
 func (x *RunCancelled) ProtoReflect() protoreflect.Message {
-	mi := &file_cairn_run_v1_event_proto_msgTypes[31]
+	mi := &file_cairn_run_v1_event_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2905,7 +2983,7 @@ func (x *RunCancelled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCancelled.ProtoReflect.Descriptor instead.
 func (*RunCancelled) Descriptor() ([]byte, []int) {
-	return file_cairn_run_v1_event_proto_rawDescGZIP(), []int{31}
+	return file_cairn_run_v1_event_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RunCancelled) GetReason() string {
@@ -2928,7 +3006,7 @@ type RunQuarantined struct {
 
 func (x *RunQuarantined) Reset() {
 	*x = RunQuarantined{}
-	mi := &file_cairn_run_v1_event_proto_msgTypes[32]
+	mi := &file_cairn_run_v1_event_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2940,7 +3018,7 @@ func (x *RunQuarantined) String() string {
 func (*RunQuarantined) ProtoMessage() {}
 
 func (x *RunQuarantined) ProtoReflect() protoreflect.Message {
-	mi := &file_cairn_run_v1_event_proto_msgTypes[32]
+	mi := &file_cairn_run_v1_event_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2953,7 +3031,7 @@ func (x *RunQuarantined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunQuarantined.ProtoReflect.Descriptor instead.
 func (*RunQuarantined) Descriptor() ([]byte, []int) {
-	return file_cairn_run_v1_event_proto_rawDescGZIP(), []int{32}
+	return file_cairn_run_v1_event_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RunQuarantined) GetReason() string {
@@ -2981,7 +3059,7 @@ var File_cairn_run_v1_event_proto protoreflect.FileDescriptor
 
 const file_cairn_run_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x18cairn/run/v1/event.proto\x12\fcairn.run.v1\x1a\x1dcairn/plan/v1/json_text.proto\x1a\x18cairn/plan/v1/plan.proto\x1a\x18cairn/plan/v1/tool.proto\x1a\x18cairn/run/v1/state.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xee\x12\n" +
+	"\x18cairn/run/v1/event.proto\x12\fcairn.run.v1\x1a\x1dcairn/plan/v1/json_text.proto\x1a\x18cairn/plan/v1/plan.proto\x1a\x18cairn/plan/v1/tool.proto\x1a\x18cairn/run/v1/state.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc4\x13\n" +
 	"\x05Event\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x15\n" +
 	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x1a\n" +
@@ -3023,7 +3101,8 @@ const file_cairn_run_v1_event_proto_rawDesc = "" +
 	"run_failed\x18- \x01(\v2\x17.cairn.run.v1.RunFailedH\x00R\trunFailed\x12A\n" +
 	"\rrun_cancelled\x18. \x01(\v2\x1a.cairn.run.v1.RunCancelledH\x00R\frunCancelled\x12D\n" +
 	"\x0estep_cancelled\x18/ \x01(\v2\x1b.cairn.run.v1.StepCancelledH\x00R\rstepCancelled\x12G\n" +
-	"\x0frun_quarantined\x180 \x01(\v2\x1c.cairn.run.v1.RunQuarantinedH\x00R\x0erunQuarantinedB\x06\n" +
+	"\x0frun_quarantined\x180 \x01(\v2\x1c.cairn.run.v1.RunQuarantinedH\x00R\x0erunQuarantined\x12T\n" +
+	"\x14user_input_withdrawn\x181 \x01(\v2 .cairn.run.v1.UserInputWithdrawnH\x00R\x12userInputWithdrawnB\x06\n" +
 	"\x04body\"e\n" +
 	"\x05Cause\x12\x1b\n" +
 	"\treport_id\x18\x01 \x01(\tR\breportId\x12\x1a\n" +
@@ -3174,7 +3253,12 @@ const file_cairn_run_v1_event_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12/\n" +
 	"\x06answer\x18\x02 \x01(\v2\x17.cairn.plan.v1.JsonTextR\x06answer\x12\x0e\n" +
-	"\x02by\x18\x03 \x01(\tR\x02by\"\x9f\x01\n" +
+	"\x02by\x18\x03 \x01(\tR\x02by\"d\n" +
+	"\x12UserInputWithdrawn\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x17\n" +
+	"\astep_id\x18\x02 \x01(\tR\x06stepId\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x9f\x01\n" +
 	"\n" +
 	"TimerFired\x12-\n" +
 	"\x05timer\x18\x01 \x01(\x0e2\x17.cairn.run.v1.TimerKindR\x05timer\x12\x17\n" +
@@ -3234,7 +3318,7 @@ func file_cairn_run_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_cairn_run_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_cairn_run_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_cairn_run_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_cairn_run_v1_event_proto_goTypes = []any{
 	(EventKind)(0),                    // 0: cairn.run.v1.EventKind
 	(TimerKind)(0),                    // 1: cairn.run.v1.TimerKind
@@ -3263,36 +3347,37 @@ var file_cairn_run_v1_event_proto_goTypes = []any{
 	(*StepRetryScheduled)(nil),        // 24: cairn.run.v1.StepRetryScheduled
 	(*UserInputRequested)(nil),        // 25: cairn.run.v1.UserInputRequested
 	(*UserInputReceived)(nil),         // 26: cairn.run.v1.UserInputReceived
-	(*TimerFired)(nil),                // 27: cairn.run.v1.TimerFired
-	(*CancelRequested)(nil),           // 28: cairn.run.v1.CancelRequested
-	(*ReportRefused)(nil),             // 29: cairn.run.v1.ReportRefused
-	(*LimitWarned)(nil),               // 30: cairn.run.v1.LimitWarned
-	(*RunCompleted)(nil),              // 31: cairn.run.v1.RunCompleted
-	(*RunFailed)(nil),                 // 32: cairn.run.v1.RunFailed
-	(*RunCancelled)(nil),              // 33: cairn.run.v1.RunCancelled
-	(*RunQuarantined)(nil),            // 34: cairn.run.v1.RunQuarantined
-	(*timestamppb.Timestamp)(nil),     // 35: google.protobuf.Timestamp
-	(*TraceContext)(nil),              // 36: cairn.run.v1.TraceContext
-	(*v1.JsonText)(nil),               // 37: cairn.plan.v1.JsonText
-	(*RunSpec)(nil),                   // 38: cairn.run.v1.RunSpec
-	(*v1.Finding)(nil),                // 39: cairn.plan.v1.Finding
-	(*v1.Plan)(nil),                   // 40: cairn.plan.v1.Plan
-	(*v1.ToolDefinition)(nil),         // 41: cairn.plan.v1.ToolDefinition
-	(*v1.Patch)(nil),                  // 42: cairn.plan.v1.Patch
-	(v1.CreatedBy)(0),                 // 43: cairn.plan.v1.CreatedBy
-	(*Error)(nil),                     // 44: cairn.run.v1.Error
-	(*ArtifactRef)(nil),               // 45: cairn.run.v1.ArtifactRef
-	(ReplanScope)(0),                  // 46: cairn.run.v1.ReplanScope
-	(*Observation)(nil),               // 47: cairn.run.v1.Observation
-	(*Value)(nil),                     // 48: cairn.run.v1.Value
-	(v1.FailurePolicy)(0),             // 49: cairn.plan.v1.FailurePolicy
-	(UserInputPurpose)(0),             // 50: cairn.run.v1.UserInputPurpose
+	(*UserInputWithdrawn)(nil),        // 27: cairn.run.v1.UserInputWithdrawn
+	(*TimerFired)(nil),                // 28: cairn.run.v1.TimerFired
+	(*CancelRequested)(nil),           // 29: cairn.run.v1.CancelRequested
+	(*ReportRefused)(nil),             // 30: cairn.run.v1.ReportRefused
+	(*LimitWarned)(nil),               // 31: cairn.run.v1.LimitWarned
+	(*RunCompleted)(nil),              // 32: cairn.run.v1.RunCompleted
+	(*RunFailed)(nil),                 // 33: cairn.run.v1.RunFailed
+	(*RunCancelled)(nil),              // 34: cairn.run.v1.RunCancelled
+	(*RunQuarantined)(nil),            // 35: cairn.run.v1.RunQuarantined
+	(*timestamppb.Timestamp)(nil),     // 36: google.protobuf.Timestamp
+	(*TraceContext)(nil),              // 37: cairn.run.v1.TraceContext
+	(*v1.JsonText)(nil),               // 38: cairn.plan.v1.JsonText
+	(*RunSpec)(nil),                   // 39: cairn.run.v1.RunSpec
+	(*v1.Finding)(nil),                // 40: cairn.plan.v1.Finding
+	(*v1.Plan)(nil),                   // 41: cairn.plan.v1.Plan
+	(*v1.ToolDefinition)(nil),         // 42: cairn.plan.v1.ToolDefinition
+	(*v1.Patch)(nil),                  // 43: cairn.plan.v1.Patch
+	(v1.CreatedBy)(0),                 // 44: cairn.plan.v1.CreatedBy
+	(*Error)(nil),                     // 45: cairn.run.v1.Error
+	(*ArtifactRef)(nil),               // 46: cairn.run.v1.ArtifactRef
+	(ReplanScope)(0),                  // 47: cairn.run.v1.ReplanScope
+	(*Observation)(nil),               // 48: cairn.run.v1.Observation
+	(*Value)(nil),                     // 49: cairn.run.v1.Value
+	(v1.FailurePolicy)(0),             // 50: cairn.plan.v1.FailurePolicy
+	(UserInputPurpose)(0),             // 51: cairn.run.v1.UserInputPurpose
 }
 var file_cairn_run_v1_event_proto_depIdxs = []int32{
 	0,  // 0: cairn.run.v1.Event.kind:type_name -> cairn.run.v1.EventKind
-	35, // 1: cairn.run.v1.Event.time:type_name -> google.protobuf.Timestamp
+	36, // 1: cairn.run.v1.Event.time:type_name -> google.protobuf.Timestamp
 	3,  // 2: cairn.run.v1.Event.cause:type_name -> cairn.run.v1.Cause
-	36, // 3: cairn.run.v1.Event.trace:type_name -> cairn.run.v1.TraceContext
+	37, // 3: cairn.run.v1.Event.trace:type_name -> cairn.run.v1.TraceContext
 	4,  // 4: cairn.run.v1.Event.rule:type_name -> cairn.run.v1.Rule
 	5,  // 5: cairn.run.v1.Event.run_submitted:type_name -> cairn.run.v1.RunSubmitted
 	6,  // 6: cairn.run.v1.Event.plan_requested:type_name -> cairn.run.v1.PlanRequested
@@ -3314,65 +3399,66 @@ var file_cairn_run_v1_event_proto_depIdxs = []int32{
 	24, // 22: cairn.run.v1.Event.step_retry_scheduled:type_name -> cairn.run.v1.StepRetryScheduled
 	25, // 23: cairn.run.v1.Event.user_input_requested:type_name -> cairn.run.v1.UserInputRequested
 	26, // 24: cairn.run.v1.Event.user_input_received:type_name -> cairn.run.v1.UserInputReceived
-	27, // 25: cairn.run.v1.Event.timer_fired:type_name -> cairn.run.v1.TimerFired
-	28, // 26: cairn.run.v1.Event.cancel_requested:type_name -> cairn.run.v1.CancelRequested
-	29, // 27: cairn.run.v1.Event.report_refused:type_name -> cairn.run.v1.ReportRefused
-	30, // 28: cairn.run.v1.Event.limit_warned:type_name -> cairn.run.v1.LimitWarned
-	31, // 29: cairn.run.v1.Event.run_completed:type_name -> cairn.run.v1.RunCompleted
-	32, // 30: cairn.run.v1.Event.run_failed:type_name -> cairn.run.v1.RunFailed
-	33, // 31: cairn.run.v1.Event.run_cancelled:type_name -> cairn.run.v1.RunCancelled
+	28, // 25: cairn.run.v1.Event.timer_fired:type_name -> cairn.run.v1.TimerFired
+	29, // 26: cairn.run.v1.Event.cancel_requested:type_name -> cairn.run.v1.CancelRequested
+	30, // 27: cairn.run.v1.Event.report_refused:type_name -> cairn.run.v1.ReportRefused
+	31, // 28: cairn.run.v1.Event.limit_warned:type_name -> cairn.run.v1.LimitWarned
+	32, // 29: cairn.run.v1.Event.run_completed:type_name -> cairn.run.v1.RunCompleted
+	33, // 30: cairn.run.v1.Event.run_failed:type_name -> cairn.run.v1.RunFailed
+	34, // 31: cairn.run.v1.Event.run_cancelled:type_name -> cairn.run.v1.RunCancelled
 	23, // 32: cairn.run.v1.Event.step_cancelled:type_name -> cairn.run.v1.StepCancelled
-	34, // 33: cairn.run.v1.Event.run_quarantined:type_name -> cairn.run.v1.RunQuarantined
-	37, // 34: cairn.run.v1.Rule.values:type_name -> cairn.plan.v1.JsonText
-	38, // 35: cairn.run.v1.RunSubmitted.spec:type_name -> cairn.run.v1.RunSpec
-	39, // 36: cairn.run.v1.PlanRequested.findings:type_name -> cairn.plan.v1.Finding
-	40, // 37: cairn.run.v1.PlanCreated.plan:type_name -> cairn.plan.v1.Plan
-	41, // 38: cairn.run.v1.PlanCreated.tools:type_name -> cairn.plan.v1.ToolDefinition
-	39, // 39: cairn.run.v1.PlanCreated.findings:type_name -> cairn.plan.v1.Finding
-	12, // 40: cairn.run.v1.PlanCreated.planner:type_name -> cairn.run.v1.PlannerTrace
-	39, // 41: cairn.run.v1.PlanRejected.findings:type_name -> cairn.plan.v1.Finding
-	12, // 42: cairn.run.v1.PlanRejected.planner:type_name -> cairn.run.v1.PlannerTrace
-	42, // 43: cairn.run.v1.PlanPatched.patch:type_name -> cairn.plan.v1.Patch
-	41, // 44: cairn.run.v1.PlanPatched.tools:type_name -> cairn.plan.v1.ToolDefinition
-	39, // 45: cairn.run.v1.PlanPatched.findings:type_name -> cairn.plan.v1.Finding
-	12, // 46: cairn.run.v1.PlanPatched.planner:type_name -> cairn.run.v1.PlannerTrace
-	43, // 47: cairn.run.v1.PlanPatched.created_by:type_name -> cairn.plan.v1.CreatedBy
-	39, // 48: cairn.run.v1.PatchRejected.findings:type_name -> cairn.plan.v1.Finding
-	12, // 49: cairn.run.v1.PatchRejected.planner:type_name -> cairn.run.v1.PlannerTrace
-	44, // 50: cairn.run.v1.PlanningFailed.error:type_name -> cairn.run.v1.Error
-	12, // 51: cairn.run.v1.PlanningFailed.planner:type_name -> cairn.run.v1.PlannerTrace
-	45, // 52: cairn.run.v1.PlannerTrace.raw:type_name -> cairn.run.v1.ArtifactRef
-	46, // 53: cairn.run.v1.ReplanRequested.scope:type_name -> cairn.run.v1.ReplanScope
-	44, // 54: cairn.run.v1.ReplanRequested.error:type_name -> cairn.run.v1.Error
-	39, // 55: cairn.run.v1.ReplanRequested.findings:type_name -> cairn.plan.v1.Finding
-	37, // 56: cairn.run.v1.ReplanDeclined.answer:type_name -> cairn.plan.v1.JsonText
-	12, // 57: cairn.run.v1.ReplanDeclined.planner:type_name -> cairn.run.v1.PlannerTrace
-	35, // 58: cairn.run.v1.StepStarted.due:type_name -> google.protobuf.Timestamp
-	37, // 59: cairn.run.v1.StepExpanded.items:type_name -> cairn.plan.v1.JsonText
-	37, // 60: cairn.run.v1.ActionRequested.arguments:type_name -> cairn.plan.v1.JsonText
-	35, // 61: cairn.run.v1.ActionRequested.not_after:type_name -> google.protobuf.Timestamp
-	45, // 62: cairn.run.v1.ActionRequested.artifacts:type_name -> cairn.run.v1.ArtifactRef
-	47, // 63: cairn.run.v1.ObservationRecorded.observation:type_name -> cairn.run.v1.Observation
-	48, // 64: cairn.run.v1.StepSucceeded.result:type_name -> cairn.run.v1.Value
-	44, // 65: cairn.run.v1.StepFailed.error:type_name -> cairn.run.v1.Error
-	49, // 66: cairn.run.v1.StepFailed.policy:type_name -> cairn.plan.v1.FailurePolicy
-	35, // 67: cairn.run.v1.StepRetryScheduled.due:type_name -> google.protobuf.Timestamp
-	44, // 68: cairn.run.v1.StepRetryScheduled.error:type_name -> cairn.run.v1.Error
-	50, // 69: cairn.run.v1.UserInputRequested.purpose:type_name -> cairn.run.v1.UserInputPurpose
-	37, // 70: cairn.run.v1.UserInputRequested.schema:type_name -> cairn.plan.v1.JsonText
-	35, // 71: cairn.run.v1.UserInputRequested.due:type_name -> google.protobuf.Timestamp
-	37, // 72: cairn.run.v1.UserInputReceived.answer:type_name -> cairn.plan.v1.JsonText
-	1,  // 73: cairn.run.v1.TimerFired.timer:type_name -> cairn.run.v1.TimerKind
-	35, // 74: cairn.run.v1.TimerFired.due:type_name -> google.protobuf.Timestamp
-	39, // 75: cairn.run.v1.ReportRefused.findings:type_name -> cairn.plan.v1.Finding
-	37, // 76: cairn.run.v1.RunCompleted.answer:type_name -> cairn.plan.v1.JsonText
-	45, // 77: cairn.run.v1.RunCompleted.answer_artifact:type_name -> cairn.run.v1.ArtifactRef
-	44, // 78: cairn.run.v1.RunFailed.error:type_name -> cairn.run.v1.Error
-	79, // [79:79] is the sub-list for method output_type
-	79, // [79:79] is the sub-list for method input_type
-	79, // [79:79] is the sub-list for extension type_name
-	79, // [79:79] is the sub-list for extension extendee
-	0,  // [0:79] is the sub-list for field type_name
+	35, // 33: cairn.run.v1.Event.run_quarantined:type_name -> cairn.run.v1.RunQuarantined
+	27, // 34: cairn.run.v1.Event.user_input_withdrawn:type_name -> cairn.run.v1.UserInputWithdrawn
+	38, // 35: cairn.run.v1.Rule.values:type_name -> cairn.plan.v1.JsonText
+	39, // 36: cairn.run.v1.RunSubmitted.spec:type_name -> cairn.run.v1.RunSpec
+	40, // 37: cairn.run.v1.PlanRequested.findings:type_name -> cairn.plan.v1.Finding
+	41, // 38: cairn.run.v1.PlanCreated.plan:type_name -> cairn.plan.v1.Plan
+	42, // 39: cairn.run.v1.PlanCreated.tools:type_name -> cairn.plan.v1.ToolDefinition
+	40, // 40: cairn.run.v1.PlanCreated.findings:type_name -> cairn.plan.v1.Finding
+	12, // 41: cairn.run.v1.PlanCreated.planner:type_name -> cairn.run.v1.PlannerTrace
+	40, // 42: cairn.run.v1.PlanRejected.findings:type_name -> cairn.plan.v1.Finding
+	12, // 43: cairn.run.v1.PlanRejected.planner:type_name -> cairn.run.v1.PlannerTrace
+	43, // 44: cairn.run.v1.PlanPatched.patch:type_name -> cairn.plan.v1.Patch
+	42, // 45: cairn.run.v1.PlanPatched.tools:type_name -> cairn.plan.v1.ToolDefinition
+	40, // 46: cairn.run.v1.PlanPatched.findings:type_name -> cairn.plan.v1.Finding
+	12, // 47: cairn.run.v1.PlanPatched.planner:type_name -> cairn.run.v1.PlannerTrace
+	44, // 48: cairn.run.v1.PlanPatched.created_by:type_name -> cairn.plan.v1.CreatedBy
+	40, // 49: cairn.run.v1.PatchRejected.findings:type_name -> cairn.plan.v1.Finding
+	12, // 50: cairn.run.v1.PatchRejected.planner:type_name -> cairn.run.v1.PlannerTrace
+	45, // 51: cairn.run.v1.PlanningFailed.error:type_name -> cairn.run.v1.Error
+	12, // 52: cairn.run.v1.PlanningFailed.planner:type_name -> cairn.run.v1.PlannerTrace
+	46, // 53: cairn.run.v1.PlannerTrace.raw:type_name -> cairn.run.v1.ArtifactRef
+	47, // 54: cairn.run.v1.ReplanRequested.scope:type_name -> cairn.run.v1.ReplanScope
+	45, // 55: cairn.run.v1.ReplanRequested.error:type_name -> cairn.run.v1.Error
+	40, // 56: cairn.run.v1.ReplanRequested.findings:type_name -> cairn.plan.v1.Finding
+	38, // 57: cairn.run.v1.ReplanDeclined.answer:type_name -> cairn.plan.v1.JsonText
+	12, // 58: cairn.run.v1.ReplanDeclined.planner:type_name -> cairn.run.v1.PlannerTrace
+	36, // 59: cairn.run.v1.StepStarted.due:type_name -> google.protobuf.Timestamp
+	38, // 60: cairn.run.v1.StepExpanded.items:type_name -> cairn.plan.v1.JsonText
+	38, // 61: cairn.run.v1.ActionRequested.arguments:type_name -> cairn.plan.v1.JsonText
+	36, // 62: cairn.run.v1.ActionRequested.not_after:type_name -> google.protobuf.Timestamp
+	46, // 63: cairn.run.v1.ActionRequested.artifacts:type_name -> cairn.run.v1.ArtifactRef
+	48, // 64: cairn.run.v1.ObservationRecorded.observation:type_name -> cairn.run.v1.Observation
+	49, // 65: cairn.run.v1.StepSucceeded.result:type_name -> cairn.run.v1.Value
+	45, // 66: cairn.run.v1.StepFailed.error:type_name -> cairn.run.v1.Error
+	50, // 67: cairn.run.v1.StepFailed.policy:type_name -> cairn.plan.v1.FailurePolicy
+	36, // 68: cairn.run.v1.StepRetryScheduled.due:type_name -> google.protobuf.Timestamp
+	45, // 69: cairn.run.v1.StepRetryScheduled.error:type_name -> cairn.run.v1.Error
+	51, // 70: cairn.run.v1.UserInputRequested.purpose:type_name -> cairn.run.v1.UserInputPurpose
+	38, // 71: cairn.run.v1.UserInputRequested.schema:type_name -> cairn.plan.v1.JsonText
+	36, // 72: cairn.run.v1.UserInputRequested.due:type_name -> google.protobuf.Timestamp
+	38, // 73: cairn.run.v1.UserInputReceived.answer:type_name -> cairn.plan.v1.JsonText
+	1,  // 74: cairn.run.v1.TimerFired.timer:type_name -> cairn.run.v1.TimerKind
+	36, // 75: cairn.run.v1.TimerFired.due:type_name -> google.protobuf.Timestamp
+	40, // 76: cairn.run.v1.ReportRefused.findings:type_name -> cairn.plan.v1.Finding
+	38, // 77: cairn.run.v1.RunCompleted.answer:type_name -> cairn.plan.v1.JsonText
+	46, // 78: cairn.run.v1.RunCompleted.answer_artifact:type_name -> cairn.run.v1.ArtifactRef
+	45, // 79: cairn.run.v1.RunFailed.error:type_name -> cairn.run.v1.Error
+	80, // [80:80] is the sub-list for method output_type
+	80, // [80:80] is the sub-list for method input_type
+	80, // [80:80] is the sub-list for extension type_name
+	80, // [80:80] is the sub-list for extension extendee
+	0,  // [0:80] is the sub-list for field type_name
 }
 
 func init() { file_cairn_run_v1_event_proto_init() }
@@ -3411,6 +3497,7 @@ func file_cairn_run_v1_event_proto_init() {
 		(*Event_RunCancelled)(nil),
 		(*Event_StepCancelled)(nil),
 		(*Event_RunQuarantined)(nil),
+		(*Event_UserInputWithdrawn)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3418,7 +3505,7 @@ func file_cairn_run_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cairn_run_v1_event_proto_rawDesc), len(file_cairn_run_v1_event_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   33,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

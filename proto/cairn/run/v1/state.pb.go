@@ -479,6 +479,8 @@ const (
 	PlanningOutcome_PLANNING_OUTCOME_DECLINED PlanningOutcome = 4
 	// The run was cancelled before an answer came.
 	PlanningOutcome_PLANNING_OUTCOME_CANCELLED PlanningOutcome = 5
+	// No answer came within max_planning_time.
+	PlanningOutcome_PLANNING_OUTCOME_TIMED_OUT PlanningOutcome = 6
 )
 
 // Enum value maps for PlanningOutcome.
@@ -490,6 +492,7 @@ var (
 		3: "PLANNING_OUTCOME_GIVEN_UP",
 		4: "PLANNING_OUTCOME_DECLINED",
 		5: "PLANNING_OUTCOME_CANCELLED",
+		6: "PLANNING_OUTCOME_TIMED_OUT",
 	}
 	PlanningOutcome_value = map[string]int32{
 		"PLANNING_OUTCOME_UNSPECIFIED": 0,
@@ -498,6 +501,7 @@ var (
 		"PLANNING_OUTCOME_GIVEN_UP":    3,
 		"PLANNING_OUTCOME_DECLINED":    4,
 		"PLANNING_OUTCOME_CANCELLED":   5,
+		"PLANNING_OUTCOME_TIMED_OUT":   6,
 	}
 )
 
@@ -755,8 +759,10 @@ type RunLimits struct {
 	MaxEvents   int64                `protobuf:"varint,6,opt,name=max_events,json=maxEvents,proto3" json:"max_events,omitempty"`
 	// Bytes of one result kept in the log; larger ones become artifacts.
 	MaxInlineBytes int64 `protobuf:"varint,7,opt,name=max_inline_bytes,json=maxInlineBytes,proto3" json:"max_inline_bytes,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Wall time that the planner may take for one request; 10 minutes where none is given.
+	MaxPlanningTime *durationpb.Duration `protobuf:"bytes,8,opt,name=max_planning_time,json=maxPlanningTime,proto3" json:"max_planning_time,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *RunLimits) Reset() {
@@ -836,6 +842,13 @@ func (x *RunLimits) GetMaxInlineBytes() int64 {
 		return x.MaxInlineBytes
 	}
 	return 0
+}
+
+func (x *RunLimits) GetMaxPlanningTime() *durationpb.Duration {
+	if x != nil {
+		return x.MaxPlanningTime
+	}
+	return nil
 }
 
 // Error is the one error model: what tools, planner and core answer.
@@ -2514,8 +2527,10 @@ type UserInputState struct {
 	TimedOut bool `protobuf:"varint,11,opt,name=timed_out,json=timedOut,proto3" json:"timed_out,omitempty"`
 	// The revision of the event that closed it.
 	ClosedRevision int64 `protobuf:"varint,12,opt,name=closed_revision,json=closedRevision,proto3" json:"closed_revision,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The question has answered itself before a person did.
+	Withdrawn     bool `protobuf:"varint,13,opt,name=withdrawn,proto3" json:"withdrawn,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UserInputState) Reset() {
@@ -2632,6 +2647,13 @@ func (x *UserInputState) GetClosedRevision() int64 {
 	return 0
 }
 
+func (x *UserInputState) GetWithdrawn() bool {
+	if x != nil {
+		return x.Withdrawn
+	}
+	return false
+}
+
 var File_cairn_run_v1_state_proto protoreflect.FileDescriptor
 
 const file_cairn_run_v1_state_proto_rawDesc = "" +
@@ -2648,7 +2670,7 @@ const file_cairn_run_v1_state_proto_rawDesc = "" +
 	"\vpermissions\x18\b \x03(\tR\vpermissions\"/\n" +
 	"\x05Label\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"\x9f\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\xe6\x02\n" +
 	"\tRunLimits\x12!\n" +
 	"\fmax_parallel\x18\x01 \x01(\x05R\vmaxParallel\x12\x1b\n" +
 	"\tmax_steps\x18\x02 \x01(\x05R\bmaxSteps\x12\x1f\n" +
@@ -2658,7 +2680,8 @@ const file_cairn_run_v1_state_proto_rawDesc = "" +
 	"\fmax_duration\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\vmaxDuration\x12\x1d\n" +
 	"\n" +
 	"max_events\x18\x06 \x01(\x03R\tmaxEvents\x12(\n" +
-	"\x10max_inline_bytes\x18\a \x01(\x03R\x0emaxInlineBytes\"\xf2\x01\n" +
+	"\x10max_inline_bytes\x18\a \x01(\x03R\x0emaxInlineBytes\x12E\n" +
+	"\x11max_planning_time\x18\b \x01(\v2\x19.google.protobuf.DurationR\x0fmaxPlanningTime\"\xf2\x01\n" +
 	"\x05Error\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12.\n" +
@@ -2836,7 +2859,7 @@ const file_cairn_run_v1_state_proto_rawDesc = "" +
 	"\routcome_error\x18\x12 \x01(\v2\x13.cairn.run.v1.ErrorR\foutcomeError\x12%\n" +
 	"\x0eoutcome_reason\x18\x13 \x01(\tR\routcomeReason\x12/\n" +
 	"\x06answer\x18\x14 \x01(\v2\x17.cairn.plan.v1.JsonTextR\x06answer\x12)\n" +
-	"\x10outcome_revision\x18\x15 \x01(\x03R\x0foutcomeRevision\"\xb4\x03\n" +
+	"\x10outcome_revision\x18\x15 \x01(\x03R\x0foutcomeRevision\"\xd2\x03\n" +
 	"\x0eUserInputState\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x17\n" +
@@ -2851,7 +2874,8 @@ const file_cairn_run_v1_state_proto_rawDesc = "" +
 	"\apurpose\x18\n" +
 	" \x01(\x0e2\x1e.cairn.run.v1.UserInputPurposeR\apurpose\x12\x1b\n" +
 	"\ttimed_out\x18\v \x01(\bR\btimedOut\x12'\n" +
-	"\x0fclosed_revision\x18\f \x01(\x03R\x0eclosedRevision*\xf1\x01\n" +
+	"\x0fclosed_revision\x18\f \x01(\x03R\x0eclosedRevision\x12\x1c\n" +
+	"\twithdrawn\x18\r \x01(\bR\twithdrawn*\xf1\x01\n" +
 	"\tRunStatus\x12\x1a\n" +
 	"\x16RUN_STATUS_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12RUN_STATUS_CREATED\x10\x01\x12\x16\n" +
@@ -2910,14 +2934,15 @@ const file_cairn_run_v1_state_proto_rawDesc = "" +
 	"\vReplanScope\x12\x1c\n" +
 	"\x18REPLAN_SCOPE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11REPLAN_SCOPE_STEP\x10\x01\x12\x1a\n" +
-	"\x16REPLAN_SCOPE_REMAINING\x10\x02*\xcf\x01\n" +
+	"\x16REPLAN_SCOPE_REMAINING\x10\x02*\xef\x01\n" +
 	"\x0fPlanningOutcome\x12 \n" +
 	"\x1cPLANNING_OUTCOME_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19PLANNING_OUTCOME_ACCEPTED\x10\x01\x12\x1d\n" +
 	"\x19PLANNING_OUTCOME_REJECTED\x10\x02\x12\x1d\n" +
 	"\x19PLANNING_OUTCOME_GIVEN_UP\x10\x03\x12\x1d\n" +
 	"\x19PLANNING_OUTCOME_DECLINED\x10\x04\x12\x1e\n" +
-	"\x1aPLANNING_OUTCOME_CANCELLED\x10\x05*\x98\x01\n" +
+	"\x1aPLANNING_OUTCOME_CANCELLED\x10\x05\x12\x1e\n" +
+	"\x1aPLANNING_OUTCOME_TIMED_OUT\x10\x06*\x98\x01\n" +
 	"\x10UserInputPurpose\x12\"\n" +
 	"\x1eUSER_INPUT_PURPOSE_UNSPECIFIED\x10\x00\x12\x1f\n" +
 	"\x1bUSER_INPUT_PURPOSE_QUESTION\x10\x01\x12\x1f\n" +
@@ -2979,73 +3004,74 @@ var file_cairn_run_v1_state_proto_depIdxs = []int32{
 	10, // 2: cairn.run.v1.RunSpec.labels:type_name -> cairn.run.v1.Label
 	11, // 3: cairn.run.v1.RunSpec.limits:type_name -> cairn.run.v1.RunLimits
 	27, // 4: cairn.run.v1.RunLimits.max_duration:type_name -> google.protobuf.Duration
-	4,  // 5: cairn.run.v1.Error.class:type_name -> cairn.run.v1.FaultClass
-	26, // 6: cairn.run.v1.Error.details:type_name -> cairn.plan.v1.JsonText
-	27, // 7: cairn.run.v1.Error.retry_after:type_name -> google.protobuf.Duration
-	26, // 8: cairn.run.v1.Value.inline:type_name -> cairn.plan.v1.JsonText
-	13, // 9: cairn.run.v1.Value.artifact:type_name -> cairn.run.v1.ArtifactRef
-	5,  // 10: cairn.run.v1.Observation.outcome:type_name -> cairn.run.v1.Outcome
-	14, // 11: cairn.run.v1.Observation.output:type_name -> cairn.run.v1.Value
-	14, // 12: cairn.run.v1.Observation.result:type_name -> cairn.run.v1.Value
-	12, // 13: cairn.run.v1.Observation.error:type_name -> cairn.run.v1.Error
-	28, // 14: cairn.run.v1.Observation.started_at:type_name -> google.protobuf.Timestamp
-	27, // 15: cairn.run.v1.Observation.duration:type_name -> google.protobuf.Duration
-	17, // 16: cairn.run.v1.Observation.usage:type_name -> cairn.run.v1.Usage
-	16, // 17: cairn.run.v1.Observation.verdicts:type_name -> cairn.run.v1.CheckVerdict
-	0,  // 18: cairn.run.v1.RunState.status:type_name -> cairn.run.v1.RunStatus
-	1,  // 19: cairn.run.v1.RunState.phase:type_name -> cairn.run.v1.RunPhase
-	9,  // 20: cairn.run.v1.RunState.spec:type_name -> cairn.run.v1.RunSpec
-	28, // 21: cairn.run.v1.RunState.submitted_at:type_name -> google.protobuf.Timestamp
-	28, // 22: cairn.run.v1.RunState.updated_at:type_name -> google.protobuf.Timestamp
-	28, // 23: cairn.run.v1.RunState.deadline:type_name -> google.protobuf.Timestamp
-	29, // 24: cairn.run.v1.RunState.plan:type_name -> cairn.plan.v1.Plan
-	30, // 25: cairn.run.v1.RunState.tools:type_name -> cairn.plan.v1.ToolDefinition
-	22, // 26: cairn.run.v1.RunState.steps:type_name -> cairn.run.v1.StepState
-	23, // 27: cairn.run.v1.RunState.actions:type_name -> cairn.run.v1.ActionState
-	24, // 28: cairn.run.v1.RunState.planning:type_name -> cairn.run.v1.PlanningRequest
-	25, // 29: cairn.run.v1.RunState.inputs:type_name -> cairn.run.v1.UserInputState
-	26, // 30: cairn.run.v1.RunState.answer:type_name -> cairn.plan.v1.JsonText
-	13, // 31: cairn.run.v1.RunState.answer_artifact:type_name -> cairn.run.v1.ArtifactRef
-	12, // 32: cairn.run.v1.RunState.error:type_name -> cairn.run.v1.Error
-	28, // 33: cairn.run.v1.RunState.cancel_due:type_name -> google.protobuf.Timestamp
-	21, // 34: cairn.run.v1.RunState.refused:type_name -> cairn.run.v1.RefusedReport
-	20, // 35: cairn.run.v1.RunState.fingerprints:type_name -> cairn.run.v1.PlanFingerprint
-	19, // 36: cairn.run.v1.RunState.trace:type_name -> cairn.run.v1.TraceContext
-	22, // 37: cairn.run.v1.RunState.compensations:type_name -> cairn.run.v1.StepState
-	21, // 38: cairn.run.v1.RunState.patch_reports:type_name -> cairn.run.v1.RefusedReport
-	2,  // 39: cairn.run.v1.StepState.status:type_name -> cairn.run.v1.StepStatus
-	14, // 40: cairn.run.v1.StepState.result:type_name -> cairn.run.v1.Value
-	12, // 41: cairn.run.v1.StepState.error:type_name -> cairn.run.v1.Error
-	28, // 42: cairn.run.v1.StepState.due:type_name -> google.protobuf.Timestamp
-	28, // 43: cairn.run.v1.StepState.started_at:type_name -> google.protobuf.Timestamp
-	28, // 44: cairn.run.v1.StepState.ended_at:type_name -> google.protobuf.Timestamp
-	26, // 45: cairn.run.v1.StepState.items:type_name -> cairn.plan.v1.JsonText
-	31, // 46: cairn.run.v1.StepState.policy:type_name -> cairn.plan.v1.FailurePolicy
-	3,  // 47: cairn.run.v1.ActionState.status:type_name -> cairn.run.v1.ActionStatus
-	26, // 48: cairn.run.v1.ActionState.arguments:type_name -> cairn.plan.v1.JsonText
-	28, // 49: cairn.run.v1.ActionState.requested_at:type_name -> google.protobuf.Timestamp
-	28, // 50: cairn.run.v1.ActionState.not_after:type_name -> google.protobuf.Timestamp
-	13, // 51: cairn.run.v1.ActionState.artifacts:type_name -> cairn.run.v1.ArtifactRef
-	12, // 52: cairn.run.v1.ActionState.error:type_name -> cairn.run.v1.Error
-	15, // 53: cairn.run.v1.ActionState.observation:type_name -> cairn.run.v1.Observation
-	28, // 54: cairn.run.v1.ActionState.grace_due:type_name -> google.protobuf.Timestamp
-	6,  // 55: cairn.run.v1.PlanningRequest.scope:type_name -> cairn.run.v1.ReplanScope
-	12, // 56: cairn.run.v1.PlanningRequest.error:type_name -> cairn.run.v1.Error
-	32, // 57: cairn.run.v1.PlanningRequest.findings:type_name -> cairn.plan.v1.Finding
-	28, // 58: cairn.run.v1.PlanningRequest.due:type_name -> google.protobuf.Timestamp
-	7,  // 59: cairn.run.v1.PlanningRequest.outcome:type_name -> cairn.run.v1.PlanningOutcome
-	32, // 60: cairn.run.v1.PlanningRequest.outcome_findings:type_name -> cairn.plan.v1.Finding
-	12, // 61: cairn.run.v1.PlanningRequest.outcome_error:type_name -> cairn.run.v1.Error
-	26, // 62: cairn.run.v1.PlanningRequest.answer:type_name -> cairn.plan.v1.JsonText
-	26, // 63: cairn.run.v1.UserInputState.answer:type_name -> cairn.plan.v1.JsonText
-	28, // 64: cairn.run.v1.UserInputState.due:type_name -> google.protobuf.Timestamp
-	26, // 65: cairn.run.v1.UserInputState.schema:type_name -> cairn.plan.v1.JsonText
-	8,  // 66: cairn.run.v1.UserInputState.purpose:type_name -> cairn.run.v1.UserInputPurpose
-	67, // [67:67] is the sub-list for method output_type
-	67, // [67:67] is the sub-list for method input_type
-	67, // [67:67] is the sub-list for extension type_name
-	67, // [67:67] is the sub-list for extension extendee
-	0,  // [0:67] is the sub-list for field type_name
+	27, // 5: cairn.run.v1.RunLimits.max_planning_time:type_name -> google.protobuf.Duration
+	4,  // 6: cairn.run.v1.Error.class:type_name -> cairn.run.v1.FaultClass
+	26, // 7: cairn.run.v1.Error.details:type_name -> cairn.plan.v1.JsonText
+	27, // 8: cairn.run.v1.Error.retry_after:type_name -> google.protobuf.Duration
+	26, // 9: cairn.run.v1.Value.inline:type_name -> cairn.plan.v1.JsonText
+	13, // 10: cairn.run.v1.Value.artifact:type_name -> cairn.run.v1.ArtifactRef
+	5,  // 11: cairn.run.v1.Observation.outcome:type_name -> cairn.run.v1.Outcome
+	14, // 12: cairn.run.v1.Observation.output:type_name -> cairn.run.v1.Value
+	14, // 13: cairn.run.v1.Observation.result:type_name -> cairn.run.v1.Value
+	12, // 14: cairn.run.v1.Observation.error:type_name -> cairn.run.v1.Error
+	28, // 15: cairn.run.v1.Observation.started_at:type_name -> google.protobuf.Timestamp
+	27, // 16: cairn.run.v1.Observation.duration:type_name -> google.protobuf.Duration
+	17, // 17: cairn.run.v1.Observation.usage:type_name -> cairn.run.v1.Usage
+	16, // 18: cairn.run.v1.Observation.verdicts:type_name -> cairn.run.v1.CheckVerdict
+	0,  // 19: cairn.run.v1.RunState.status:type_name -> cairn.run.v1.RunStatus
+	1,  // 20: cairn.run.v1.RunState.phase:type_name -> cairn.run.v1.RunPhase
+	9,  // 21: cairn.run.v1.RunState.spec:type_name -> cairn.run.v1.RunSpec
+	28, // 22: cairn.run.v1.RunState.submitted_at:type_name -> google.protobuf.Timestamp
+	28, // 23: cairn.run.v1.RunState.updated_at:type_name -> google.protobuf.Timestamp
+	28, // 24: cairn.run.v1.RunState.deadline:type_name -> google.protobuf.Timestamp
+	29, // 25: cairn.run.v1.RunState.plan:type_name -> cairn.plan.v1.Plan
+	30, // 26: cairn.run.v1.RunState.tools:type_name -> cairn.plan.v1.ToolDefinition
+	22, // 27: cairn.run.v1.RunState.steps:type_name -> cairn.run.v1.StepState
+	23, // 28: cairn.run.v1.RunState.actions:type_name -> cairn.run.v1.ActionState
+	24, // 29: cairn.run.v1.RunState.planning:type_name -> cairn.run.v1.PlanningRequest
+	25, // 30: cairn.run.v1.RunState.inputs:type_name -> cairn.run.v1.UserInputState
+	26, // 31: cairn.run.v1.RunState.answer:type_name -> cairn.plan.v1.JsonText
+	13, // 32: cairn.run.v1.RunState.answer_artifact:type_name -> cairn.run.v1.ArtifactRef
+	12, // 33: cairn.run.v1.RunState.error:type_name -> cairn.run.v1.Error
+	28, // 34: cairn.run.v1.RunState.cancel_due:type_name -> google.protobuf.Timestamp
+	21, // 35: cairn.run.v1.RunState.refused:type_name -> cairn.run.v1.RefusedReport
+	20, // 36: cairn.run.v1.RunState.fingerprints:type_name -> cairn.run.v1.PlanFingerprint
+	19, // 37: cairn.run.v1.RunState.trace:type_name -> cairn.run.v1.TraceContext
+	22, // 38: cairn.run.v1.RunState.compensations:type_name -> cairn.run.v1.StepState
+	21, // 39: cairn.run.v1.RunState.patch_reports:type_name -> cairn.run.v1.RefusedReport
+	2,  // 40: cairn.run.v1.StepState.status:type_name -> cairn.run.v1.StepStatus
+	14, // 41: cairn.run.v1.StepState.result:type_name -> cairn.run.v1.Value
+	12, // 42: cairn.run.v1.StepState.error:type_name -> cairn.run.v1.Error
+	28, // 43: cairn.run.v1.StepState.due:type_name -> google.protobuf.Timestamp
+	28, // 44: cairn.run.v1.StepState.started_at:type_name -> google.protobuf.Timestamp
+	28, // 45: cairn.run.v1.StepState.ended_at:type_name -> google.protobuf.Timestamp
+	26, // 46: cairn.run.v1.StepState.items:type_name -> cairn.plan.v1.JsonText
+	31, // 47: cairn.run.v1.StepState.policy:type_name -> cairn.plan.v1.FailurePolicy
+	3,  // 48: cairn.run.v1.ActionState.status:type_name -> cairn.run.v1.ActionStatus
+	26, // 49: cairn.run.v1.ActionState.arguments:type_name -> cairn.plan.v1.JsonText
+	28, // 50: cairn.run.v1.ActionState.requested_at:type_name -> google.protobuf.Timestamp
+	28, // 51: cairn.run.v1.ActionState.not_after:type_name -> google.protobuf.Timestamp
+	13, // 52: cairn.run.v1.ActionState.artifacts:type_name -> cairn.run.v1.ArtifactRef
+	12, // 53: cairn.run.v1.ActionState.error:type_name -> cairn.run.v1.Error
+	15, // 54: cairn.run.v1.ActionState.observation:type_name -> cairn.run.v1.Observation
+	28, // 55: cairn.run.v1.ActionState.grace_due:type_name -> google.protobuf.Timestamp
+	6,  // 56: cairn.run.v1.PlanningRequest.scope:type_name -> cairn.run.v1.ReplanScope
+	12, // 57: cairn.run.v1.PlanningRequest.error:type_name -> cairn.run.v1.Error
+	32, // 58: cairn.run.v1.PlanningRequest.findings:type_name -> cairn.plan.v1.Finding
+	28, // 59: cairn.run.v1.PlanningRequest.due:type_name -> google.protobuf.Timestamp
+	7,  // 60: cairn.run.v1.PlanningRequest.outcome:type_name -> cairn.run.v1.PlanningOutcome
+	32, // 61: cairn.run.v1.PlanningRequest.outcome_findings:type_name -> cairn.plan.v1.Finding
+	12, // 62: cairn.run.v1.PlanningRequest.outcome_error:type_name -> cairn.run.v1.Error
+	26, // 63: cairn.run.v1.PlanningRequest.answer:type_name -> cairn.plan.v1.JsonText
+	26, // 64: cairn.run.v1.UserInputState.answer:type_name -> cairn.plan.v1.JsonText
+	28, // 65: cairn.run.v1.UserInputState.due:type_name -> google.protobuf.Timestamp
+	26, // 66: cairn.run.v1.UserInputState.schema:type_name -> cairn.plan.v1.JsonText
+	8,  // 67: cairn.run.v1.UserInputState.purpose:type_name -> cairn.run.v1.UserInputPurpose
+	68, // [68:68] is the sub-list for method output_type
+	68, // [68:68] is the sub-list for method input_type
+	68, // [68:68] is the sub-list for extension type_name
+	68, // [68:68] is the sub-list for extension extendee
+	0,  // [0:68] is the sub-list for field type_name
 }
 
 func init() { file_cairn_run_v1_state_proto_init() }
