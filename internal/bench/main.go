@@ -23,6 +23,8 @@ type options struct {
 	scale      int
 	dir        string
 	verbose    bool
+	// bare puts an owner without any logic in the executor's place.
+	bare bool
 }
 
 // row is one line of the table.
@@ -58,6 +60,7 @@ func benchmark() error {
 	flag.DurationVar(&o.duration, "time", 10*time.Second, "how long the chain scenarios run")
 	flag.IntVar(&o.scale, "scale", 1, "divide the sizes of the large scenarios by this")
 	flag.StringVar(&o.dir, "dir", "", "folder for the bus; a temporary one where empty")
+	flag.BoolVar(&o.bare, "bare", false, "chain scenarios with an owner that only counts: what bus, log and responders cost alone")
 	flag.BoolVar(&o.verbose, "v", false, "log what the executor says")
 	only := flag.String("only", "", "regular expression of scenarios to run")
 	profile := flag.String("cpuprofile", "", "write a CPU profile to this file")

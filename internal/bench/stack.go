@@ -103,7 +103,11 @@ func (s *stack) executor(ctx context.Context, name string) (stop func(), err err
 
 // serve starts executor and responders.
 func (s *stack) serve(ctx context.Context, c responder.Config) error {
-	stop, err := s.executor(ctx, "bench-a")
+	start := func() (func(), error) { return s.executor(ctx, "bench-a") }
+	if s.o.bare {
+		start = func() (func(), error) { return s.bare(ctx) }
+	}
+	stop, err := start()
 	if err != nil {
 		return err
 	}

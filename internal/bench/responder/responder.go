@@ -186,8 +186,7 @@ func (r *Responders) serve(ctx context.Context, name, filter string, answer func
 		return err
 	}
 	_ = acks.SetPendingLimits(-1, -1)
-	p := &pull{nc: nc, batch: r.config.Batch, next: jetstream.DefaultAPIPrefix + "CONSUMER.MSG.NEXT." + bus.StreamWork + "." + name}
-	err = p.start(func(m *nats.Msg) {
+	p, err := Pull(nc, bus.StreamWork, name, r.config.Batch, func(m *nats.Msg) {
 		w := &runv1.Work{}
 		if proto.Unmarshal(m.Data, w) != nil {
 			_ = nc.Publish(m.Reply, []byte("+TERM"))
@@ -208,12 +207,12 @@ func (r *Responders) serve(ctx context.Context, name, filter string, answer func
 	if err != nil {
 		return err
 	}
-	r.stops = append(r.stops, p.stop)
+	r.stops = append(r.stops, p.Stop)
 	return nil
 }
 
-// pull keeps a batch of messages asked for.
-type pull struct {
+// Puller keeps a batch of messages asked for.
+type Puller struct {
 	nc    *nats.Conn
 	next  string
 	batch int
@@ -227,7 +226,13 @@ type pull struct {
 
 const pullExpiry = 2 * time.Second
 
-func (p *pull) start(take func(*nats.Msg)) (err error) {
+// Pull hands a consumer's messages to take, one after the other.
+func Pull(nc *nats.Conn, stream, consumer string, batch int, take func(*nats.Msg)) (*Puller, error) {
+	p := &Puller{nc: nc, batch: batch, next: jetstream.DefaultAPIPrefix + "CONSUMER.MSG.NEXT." + stream + "." + consumer}
+	return p, p.start(take)
+}
+
+func (p *Puller) start(take func(*nats.Msg)) (err error) {
 	p.done = make(chan struct{})
 	p.inbox, err = p.nc.Subscribe(p.nc.NewInbox(), func(m *nats.Msg) {
 		status := len(m.Data) == 0 && m.Header.Get("Status") != ""
@@ -271,7 +276,7 @@ func (p *pull) start(take func(*nats.Msg)) (err error) {
 	return nil
 }
 
-func (p *pull) ask() {
+func (p *Puller) ask() {
 	p.mu.Lock()
 	n := p.batch - p.asked
 	if p.asked > p.batch/2 {
@@ -283,7 +288,8 @@ func (p *pull) ask() {
 	_ = p.nc.PublishRequest(p.next, p.inbox.Subject, fmt.Appendf(nil, `{"batch":%d,"expires":%d}`, n, pullExpiry.Nanoseconds()))
 }
 
-func (p *pull) stop() {
+// Stop takes no more.
+func (p *Puller) Stop() {
 	close(p.done)
 	_ = p.inbox.Unsubscribe()
 }
