@@ -13,7 +13,8 @@ import (
 	"github.com/cairnrun/cairn/pkg/run"
 )
 
-// ExplainRun follows causes from one event back to the report that began it.
+// ExplainRun follows causes from one event back to the submission: a decided event to the event it followed from, a
+// recorded one that answers a request to that request.
 func (q *queries) ExplainRun(ctx context.Context, r *apiv1.ExplainRunRequest) (*apiv1.ExplainRunResponse, error) {
 	if r.GetRevision() < 0 {
 		return nil, invalid("revision", "it is negative")
@@ -26,10 +27,17 @@ func (q *queries) ExplainRun(ctx context.Context, r *apiv1.ExplainRunRequest) (*
 	if err != nil {
 		return nil, asStatus(r.GetRunId(), err)
 	}
+	requests, err := q.requests(ctx, r.GetRunId(), e.GetRevision())
+	if err != nil {
+		return nil, asStatus(r.GetRunId(), err)
+	}
 	out := &apiv1.ExplainRunResponse{}
 	for e != nil && len(out.Chain) < q.config.MaxChain {
 		out.Chain = append(out.Chain, &apiv1.Reason{Event: e, Text: run.Explain(e)})
 		cause := e.GetCause().GetRevision()
+		if e.GetKind() == runv1.EventKind_EVENT_KIND_RECORDED {
+			cause = requests[requestOf(e)]
+		}
 		if cause <= 0 || cause >= e.GetRevision() {
 			break
 		}
@@ -87,15 +95,43 @@ func (q *queries) event(ctx context.Context, runID string, revision int64) (*run
 	return found, err
 }
 
+// requests finds the events before a revision that asked for something, by what they asked for.
+func (q *queries) requests(ctx context.Context, runID string, before int64) (map[string]int64, error) {
+	asked := map[string]int64{}
+	err := q.events(ctx, runID, 0, func(e *runv1.Event) (bool, error) {
+		if e.GetRevision() >= before {
+			return false, nil
+		}
+		if key := requestOf(e); key != "" && e.GetKind() == runv1.EventKind_EVENT_KIND_DECIDED && asked[key] == 0 {
+			asked[key] = e.GetRevision()
+		}
+		return true, nil
+	})
+	return asked, err
+}
+
+// requestOf names the action or the request that an event asks for or answers, "" for none.
+func requestOf(e *runv1.Event) string {
+	for _, field := range []protoreflect.Name{"action_id", "request_id"} {
+		if id := bodyField(e, field); id != "" {
+			return string(field) + " " + id
+		}
+	}
+	return ""
+}
+
 // stepOf returns the step that an event is about, "" for none: every such body names it in a field of this name.
-func stepOf(e *runv1.Event) string {
+func stepOf(e *runv1.Event) string { return bodyField(e, "step_id") }
+
+// bodyField returns a text field of an event's body, "" where it has none of that name.
+func bodyField(e *runv1.Event, name protoreflect.Name) string {
 	m := e.ProtoReflect()
 	body := m.WhichOneof(m.Descriptor().Oneofs().ByName("body"))
 	if body == nil {
 		return ""
 	}
 	b := m.Get(body).Message()
-	f := b.Descriptor().Fields().ByName("step_id")
+	f := b.Descriptor().Fields().ByName(name)
 	if f == nil || f.Kind() != protoreflect.StringKind {
 		return ""
 	}

@@ -275,6 +275,18 @@ func (p *projection) waitStored(ctx context.Context, partition int, sequence uin
 	return p.tail.waitStored(ctx, partition, sequence)
 }
 
+// storeSeen returns when the database holds what the tail has read by now, so that a list shows what get shows already.
+// A list is worth more than its last second: where that takes too long, or a partition has stopped, it returns all the same.
+func (p *projection) storeSeen(ctx context.Context, most time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	for i, sequence := range p.tail.unstored() {
+		if err := p.waitStored(ctx, i, sequence); err != nil {
+			p.logger.Debug("a list does not show the newest yet", "partition", i, "error", err)
+		}
+	}
+}
+
 // caughtUp returns once all that was in the log at the call is read and in the database.
 func (p *projection) caughtUp(ctx context.Context) error {
 	for i := range p.tail.partitions {

@@ -111,7 +111,9 @@ func (q *queries) ListRuns(ctx context.Context, r *apiv1.ListRunsRequest) (*apiv
 		}
 		after = &runKey{t.Submitted, t.RunID}
 	}
-	if err := q.waitFor(ctx, r.GetPosition(), true); err != nil {
+	if r.GetPosition().GetSequence() == 0 {
+		q.projection.storeSeen(ctx, q.config.MaxWait)
+	} else if err := q.waitFor(ctx, r.GetPosition(), true); err != nil {
 		return nil, err
 	}
 	runs, more, err := q.history.list(ctx, f, after, size)

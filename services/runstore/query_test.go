@@ -217,6 +217,15 @@ func TestAPositionIsWaitedFor(t *testing.T) {
 	if err != nil || len(page.GetRuns()) != 20 {
 		t.Fatalf("%d runs in the list, %v", len(page.GetRuns()), err)
 	}
+	last := a.say("r20", submitted("g"))
+	if err := s.tail.waitSeen(t.Context(), 0, last); err != nil {
+		t.Fatal(err)
+	}
+	page, err = s.ListRuns(t.Context(), &apiv1.ListRunsRequest{})
+	if err != nil || len(page.GetRuns()) != 21 {
+		t.Fatalf("a list without a position shows %d runs of those that get shows, %v", len(page.GetRuns()), err)
+	}
+	pos.Sequence = last
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	_, err = s.ListEvents(ctx, &apiv1.ListEventsRequest{RunId: "r1", Position: &apiv1.LogPosition{Sequence: pos.GetSequence() + 1}})

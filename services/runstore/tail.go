@@ -187,6 +187,19 @@ func (t *tail) waitStored(ctx context.Context, partition int, sequence uint64) e
 	})
 }
 
+// unstored returns, by partition, up to where it is read, of those that the database does not hold up to there.
+func (t *tail) unstored() map[int]uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ahead := map[int]uint64{}
+	for i, p := range t.partitions {
+		if p.seen > p.stored {
+			ahead[i] = p.seen
+		}
+	}
+	return ahead
+}
+
 // want counts somebody who waits for the database in or out.
 func (t *tail) want(n int) {
 	t.mu.Lock()
