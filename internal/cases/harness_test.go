@@ -24,8 +24,8 @@ import (
 	runv1 "github.com/cairnrun/cairn/proto/cairn/run/v1"
 )
 
-// patience is how long a test waits for what must come.
-const patience = 60 * time.Second
+// patience is how long a test waits for what must come; a busy machine may take its time.
+const patience = 3 * time.Minute
 
 // shared is the stack of all tests that restart nothing.
 var shared *system
@@ -232,11 +232,13 @@ func (h *history) failed(code string) *runv1.RunState {
 	return s
 }
 
-// told is the whole history in sentences.
+// told is the end of the history in sentences, each with its time since the first event.
 func (h *history) told() string {
+	const most = 60
 	out := ""
-	for _, e := range h.events {
-		out += fmt.Sprintf("%d %s %s\n", e.GetRevision(), run.EventType(e), run.Explain(e))
+	for _, e := range h.events[max(0, len(h.events)-most):] {
+		after := e.GetTime().AsTime().Sub(h.events[0].GetTime().AsTime())
+		out += fmt.Sprintf("%d after %s: %s %s\n", e.GetRevision(), after.Round(time.Millisecond), run.EventType(e), run.Explain(e))
 	}
 	return out
 }
