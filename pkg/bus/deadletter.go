@@ -49,6 +49,10 @@ func DeadSubject(stream, runID string) string {
 	return DeadLetterPrefix + stream + "." + runID
 }
 
+// Bury stores a dead letter, for services that read a stream without a Subscriber. One that does not fit with its headers
+// is kept without its content.
+func Bury(ctx context.Context, p *Publisher, d Dead) error { return bury(ctx, p, d, nil) }
+
 // bury stores the dead letter, then tells the callback: the run learns of it only when nothing is lost any more.
 func bury(ctx context.Context, p *Publisher, d Dead, told func(context.Context, Dead) error) error {
 	msg := nats.NewMsg(DeadSubject(d.Stream, d.RunID))
@@ -58,7 +62,9 @@ func bury(ctx context.Context, p *Publisher, d Dead, told func(context.Context, 
 			msg.Header[k] = v
 		}
 	}
-	msg.Header.Set(MetaMessageID, d.Stream+"/"+strconv.FormatUint(d.Sequence, 10))
+	if d.Sequence > 0 {
+		msg.Header.Set(MetaMessageID, d.Stream+"/"+strconv.FormatUint(d.Sequence, 10))
+	}
 	msg.Header.Set(HeaderDeadSubject, d.Subject)
 	msg.Header.Set(HeaderDeadSequence, strconv.FormatUint(d.Sequence, 10))
 	msg.Header.Set(HeaderDeadDeliveries, strconv.Itoa(d.Deliveries))
@@ -67,8 +73,13 @@ func bury(ctx context.Context, p *Publisher, d Dead, told func(context.Context, 
 	if errors.Is(err, ErrTooLarge) {
 		// With the headers of a dead letter it no longer fits: the reason matters more than the content.
 		msg.Data = nil
-		msg.Header = nats.Header{MetaMessageID: msg.Header[MetaMessageID], HeaderDeadSubject: {d.Subject}, HeaderDeadSequence: msg.Header[HeaderDeadSequence],
-			HeaderDeadDeliveries: msg.Header[HeaderDeadDeliveries], HeaderDeadReason: msg.Header[HeaderDeadReason], HeaderDeadSize: {strconv.Itoa(len(d.Data))}}
+		all := msg.Header
+		msg.Header = nats.Header{HeaderDeadSize: {strconv.Itoa(len(d.Data))}}
+		for _, h := range []string{MetaMessageID, HeaderDeadSubject, HeaderDeadSequence, HeaderDeadDeliveries, HeaderDeadReason} {
+			if v := all[h]; v != nil {
+				msg.Header[h] = v
+			}
+		}
 		_, err = p.Send(ctx, msg)
 	}
 	if err != nil {

@@ -246,7 +246,8 @@ func TestReportsThatCannotBeJudgedAreDeadLetters(t *testing.T) {
 	w.start("a", nil)
 	id := w.onPartition(0, "good", 1)[0]
 	elsewhere := w.onPartition(1, "other", 1)[0]
-	bad := map[string][]byte{"no protobuf": []byte("\xff\xff nonsense"), "nothing said": mustMarshal(t, &runv1.Report{RunId: id}), "another run": mustMarshal(t, submission("x", "chain 1")), "other partition": nil}
+	bad := map[string][]byte{"no protobuf": []byte("\xff\xff nonsense"), "nothing said": mustMarshal(t, &runv1.Report{RunId: id}), "another run": mustMarshal(t, submission("x", "chain 1")), "other partition": nil,
+		"no protobuf, as large as the server takes": []byte(strings.Repeat("x", int(w.js.Conn().MaxPayload())))}
 	for name, data := range bad {
 		subject := bus.ReportSubject(0, id)
 		if name == "other partition" {
@@ -258,7 +259,7 @@ func TestReportsThatCannotBeJudgedAreDeadLetters(t *testing.T) {
 	}
 	w.submit(id, "chain 1")
 	w.ended(id)
-	cons, err := w.js.CreateConsumer(t.Context(), bus.StreamDead, jetstream.ConsumerConfig{FilterSubject: bus.DeadLetterPrefix + "reports.>"})
+	cons, err := w.js.CreateConsumer(t.Context(), bus.StreamDead, jetstream.ConsumerConfig{FilterSubject: bus.DeadLetterPrefix + bus.StreamReports + ".>"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +268,7 @@ func TestReportsThatCannotBeJudgedAreDeadLetters(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if m.Headers().Get("Cairn-Reason") == "" {
+		if m.Headers().Get(bus.HeaderDeadReason) == "" {
 			t.Errorf("dead letter on %s has no reason", m.Subject())
 		}
 	}

@@ -56,6 +56,9 @@ type Config struct {
 
 	// ReportBatch is how many reports one pull asks for. Default 1024.
 	ReportBatch int
+	// ReportPullBytes bounds what one pull brings, so that large reports do not fill the connection. Default 16 MB; at least
+	// two of the largest messages that the server takes.
+	ReportPullBytes int
 	// ReportAckWait is after how long a report that was not acknowledged comes again. Default 10 s.
 	ReportAckWait time.Duration
 	// ReportMaxPending bounds the reports of a partition that are in hand. Default 8192.
@@ -114,6 +117,7 @@ func (c Config) withDefaults() Config {
 	num(&c.LingerMax, 1000)
 	num(&c.ReportBatch, 1024)
 	def(&c.ReportAckWait, 10*time.Second)
+	num(&c.ReportPullBytes, 16<<20)
 	num(&c.ReportMaxPending, 8192)
 	num(&c.ReportQueueBytes, 64<<20)
 	def(&c.PullExpiry, 2*time.Second)

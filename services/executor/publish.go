@@ -30,6 +30,9 @@ type busOutside struct {
 	ctx context.Context
 	// work is stored by sender.
 	sender *sender
+	// letters stores dead letters, one after the other.
+	letters *bus.Publisher
+	burying sync.Mutex
 	// busy counts what goes on in the background.
 	busy sync.WaitGroup
 }
@@ -39,7 +42,7 @@ func newBusOutside(ctx context.Context, js jetstream.JetStream, cfg *Config) (*b
 	if err != nil {
 		return nil, err
 	}
-	return &busOutside{cfg: cfg, nc: js.Conn(), js: js, ctx: ctx, sender: sender}, nil
+	return &busOutside{cfg: cfg, nc: js.Conn(), js: js, ctx: ctx, sender: sender, letters: bus.NewPublisher(js, bus.PublisherConfig{})}, nil
 }
 
 // Publish implements outside.
@@ -136,29 +139,34 @@ func (b *busOutside) purge(ctx context.Context, stream, subject string) {
 	}
 }
 
+// deadTimeout bounds how long one dead letter may take to be stored.
+const deadTimeout = 30 * time.Second
+
 // Dead implements outside.
 func (b *busOutside) Dead(r *report, reason string) {
-	subject := bus.DeadLetterPrefix + "reports." + deadToken(bus.RunOf(r.subject))
-	b.cfg.Logger.Error("report cannot be judged, it goes to the dead letters", "subject", r.subject, "dead_letter", subject, "reason", reason)
+	d := bus.Dead{
+		Stream: bus.StreamReports, Consumer: "executor", Subject: r.subject, RunID: bus.RunOf(r.subject), Deliveries: 1, Reason: reason,
+		Data: r.data, Poison: true,
+	}
+	if p, ok := r.settle.(pulled); ok {
+		d.Sequence, d.Header = p.sequence(), p.msg.Header
+	}
+	b.cfg.Logger.Error("report cannot be judged, it goes to the dead letters", "subject", r.subject,
+		"dead_letter", bus.DeadSubject(d.Stream, d.RunID), "reason", reason)
 	telemetry.Metrics().DeadLetters.Add(context.Background(), 1)
 	b.later(func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+		// One after the other: they may be large, and renewals of leases go over the same connection.
+		b.burying.Lock()
+		defer b.burying.Unlock()
+		ctx, cancel := context.WithTimeout(ctx, deadTimeout)
 		defer cancel()
-		m := &nats.Msg{Subject: subject, Data: r.data, Header: nats.Header{"Cairn-Reason": []string{reason}, "Cairn-Subject": []string{r.subject}}}
-		if _, err := b.js.PublishMsg(ctx, m); err != nil {
-			b.cfg.Logger.Warn("dead letter was not stored; the report comes again", "subject", subject, "error", err)
+		if err := bus.Bury(ctx, b.letters, d); err != nil {
+			b.cfg.Logger.Warn("dead letter was not stored; the report comes again", "subject", r.subject, "error", err)
 			r.settle.Nak(b.cfg.HeldRetry)
 			return
 		}
 		r.settle.Ack()
 	})
-}
-
-func deadToken(run string) string {
-	if run == "" {
-		return "unknown"
-	}
-	return run
 }
 
 // Missing implements outside. A message goes from WORK to ACTIONS to RESULTS to REPORTS and is stored in the next before

@@ -102,7 +102,10 @@ func (s *pullSource) ask() {
 	body, _ := json.Marshal(struct {
 		Batch   int           `json:"batch"`
 		Expires time.Duration `json:"expires"`
-	}{n, s.cfg.PullExpiry})
+		// Without a bound in bytes a batch of large reports is more than the server keeps for one connection: it closes it
+		// as a slow one, and with it everything that this executor owns.
+		MaxBytes int64 `json:"max_bytes"`
+	}{n, s.cfg.PullExpiry, max(int64(s.cfg.ReportPullBytes), 2*s.nc.MaxPayload())})
 	if err := s.nc.PublishRequest(s.next, inbox, body); err != nil {
 		s.mu.Lock()
 		s.asked -= n
@@ -116,7 +119,7 @@ func (s *pullSource) receive(m *nats.Msg) {
 		s.status(m)
 		return
 	}
-	r := &report{subject: m.Subject, data: m.Data, settle: pulled{s.nc, m.Reply}}
+	r := &report{subject: m.Subject, data: m.Data, settle: pulled{s.nc, m}}
 	if to := m.Header.Get(bus.HeaderAnswer); to != "" && len(to) > len(s.cfg.AnswerPrefix) && to[:len(s.cfg.AnswerPrefix)] == s.cfg.AnswerPrefix {
 		r.answerTo = to
 	}
@@ -229,16 +232,25 @@ func (s *pullSource) Close() {
 
 // pulled is a delivery of a pull consumer.
 type pulled struct {
-	nc    *nats.Conn
-	reply string
+	nc  *nats.Conn
+	msg *nats.Msg
 }
 
 var ackDone = []byte("+ACK")
 
 // Ack implements delivery. One that gets lost makes the report come again, as a repeat.
-func (p pulled) Ack() { _ = p.nc.Publish(p.reply, ackDone) }
+func (p pulled) Ack() { _ = p.nc.Publish(p.msg.Reply, ackDone) }
+
+// sequence is the report's place in its stream, 0 where it is not known.
+func (p pulled) sequence() uint64 {
+	meta, err := p.msg.Metadata()
+	if err != nil {
+		return 0
+	}
+	return meta.Sequence.Stream
+}
 
 // Nak implements delivery.
 func (p pulled) Nak(delay time.Duration) {
-	_ = p.nc.Publish(p.reply, fmt.Appendf(nil, `-NAK {"delay": %d}`, delay.Nanoseconds()))
+	_ = p.nc.Publish(p.msg.Reply, fmt.Appendf(nil, `-NAK {"delay": %d}`, delay.Nanoseconds()))
 }
