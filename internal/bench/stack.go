@@ -97,7 +97,9 @@ func (s *stack) executor(ctx context.Context, name string) (stop func(), err err
 	}
 	return sync.OnceFunc(func() {
 		cancel()
-		<-done
+		if err := <-done; err != nil {
+			fmt.Fprintln(os.Stderr, "bench: executor:", err)
+		}
 	}), nil
 }
 

@@ -28,7 +28,7 @@ const (
 	KeptCheckpoints = 2
 )
 
-// ErrNoCheckpoint: there is none, or none that can be used. Fold the log from its start.
+// ErrNoCheckpoint says that there is none, or none that can be used. Fold the log from its start.
 var ErrNoCheckpoint = errors.New("no usable checkpoint")
 
 // CheckpointStore keeps named payloads. It is a cache: whatever it loses or breaks is folded again from the log.
@@ -168,7 +168,7 @@ func readCheckpoint(ctx context.Context, store CheckpointStore, name string, par
 		n, err := binary.ReadUvarint(in)
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("%w: chunk %d: %v", ErrCorrupt, len(chunks), err)
+			return nil, fmt.Errorf("%w: chunk %d: %w", ErrCorrupt, len(chunks), err)
 		case n == 0 && len(chunks) == 0:
 			return nil, fmt.Errorf("%w: it is empty", ErrCorrupt)
 		case n == 0:
@@ -181,11 +181,11 @@ func readCheckpoint(ctx context.Context, store CheckpointStore, name string, par
 		}
 		buf = buf[:n]
 		if _, err := io.ReadFull(in, buf); err != nil {
-			return nil, fmt.Errorf("%w: chunk %d: %v", ErrCorrupt, len(chunks), err)
+			return nil, fmt.Errorf("%w: chunk %d: %w", ErrCorrupt, len(chunks), err)
 		}
 		c := &runv1.Checkpoint{}
 		if err := proto.Unmarshal(buf, c); err != nil {
-			return nil, fmt.Errorf("%w: chunk %d: %v", ErrCorrupt, len(chunks), err)
+			return nil, fmt.Errorf("%w: chunk %d: %w", ErrCorrupt, len(chunks), err)
 		}
 		if int(c.GetPartition()) != partition || c.GetGroupNumber() != first(chunks, c).GetGroupNumber() {
 			return nil, fmt.Errorf("%w: chunk %d is of partition %d, group %d", ErrCorrupt, len(chunks), c.GetPartition(), c.GetGroupNumber())

@@ -169,14 +169,14 @@ func DecodeCommit(e *runv1.Entry) (*runv1.Commit, error) {
 	case runv1.Encoding_ENCODING_ZSTD:
 		var err error
 		if raw, err = decoder().DecodeAll(raw, nil); err != nil {
-			return nil, fmt.Errorf("%w: commit of run %s at revision %d: %v", ErrCorrupt, e.GetRunId(), e.GetLastRevision(), err)
+			return nil, fmt.Errorf("%w: commit of run %s at revision %d: %w", ErrCorrupt, e.GetRunId(), e.GetLastRevision(), err)
 		}
 	default:
 		return nil, fmt.Errorf("%w: commit of run %s at revision %d has encoding %d, unknown here", ErrCorrupt, e.GetRunId(), e.GetLastRevision(), e.GetEncoding())
 	}
 	c := &runv1.Commit{}
 	if err := proto.Unmarshal(raw, c); err != nil {
-		return nil, fmt.Errorf("%w: commit of run %s at revision %d: %v", ErrCorrupt, e.GetRunId(), e.GetLastRevision(), err)
+		return nil, fmt.Errorf("%w: commit of run %s at revision %d: %w", ErrCorrupt, e.GetRunId(), e.GetLastRevision(), err)
 	}
 	if c.GetRunId() != e.GetRunId() {
 		return nil, fmt.Errorf("%w: entry of run %s holds a commit of run %s", ErrCorrupt, e.GetRunId(), c.GetRunId())
@@ -213,7 +213,7 @@ func EncodeGroup(g *runv1.Group) ([]byte, error) {
 func DecodeGroup(data []byte) (*runv1.Group, error) {
 	g := &runv1.Group{}
 	if err := proto.Unmarshal(data, g); err != nil {
-		return nil, fmt.Errorf("%w: group: %v", ErrCorrupt, err)
+		return nil, fmt.Errorf("%w: group: %w", ErrCorrupt, err)
 	}
 	return g, nil
 }

@@ -120,7 +120,7 @@ func (l *NATS) Append(ctx context.Context, partition int, expected uint64, data 
 		if errors.Is(err, errOpen) {
 			select {
 			case <-ctx.Done():
-				return 0, fmt.Errorf("append to partition %d after sequence %d, outcome open after %d tries (%v): %w",
+				return 0, fmt.Errorf("append to partition %d after sequence %d, outcome open after %d tries (%w): %w",
 					partition, expected, try+1, err, ctx.Err())
 			case <-time.After(l.config.RetryWait):
 			}
@@ -161,20 +161,20 @@ func (l *NATS) appendOnce(ctx context.Context, subject string, expected uint64, 
 	var api *jetstream.APIError
 	switch {
 	case errors.Is(err, nats.ErrMaxPayload):
-		return 0, fmt.Errorf("%w: %d bytes: %v", ErrTooLarge, len(data), err)
+		return 0, fmt.Errorf("%w: %d bytes: %w", ErrTooLarge, len(data), err)
 	case errors.As(err, &api):
 		switch api.ErrorCode {
 		case codeWrongSequence, codeWrongSequenceConstant:
 			return l.stored(ctx, subject, expected, data)
 		case codeMessageTooLarge:
-			return 0, fmt.Errorf("%w: %d bytes: %v", ErrTooLarge, len(data), err)
+			return 0, fmt.Errorf("%w: %d bytes: %w", ErrTooLarge, len(data), err)
 		case codeStorageExceeded, codeStoreFailed, codeMaxBytesExceeded, codeInsufficientResources:
-			return 0, fmt.Errorf("%w: %v", ErrStorageFull, err)
+			return 0, fmt.Errorf("%w: %w", ErrStorageFull, err)
 		}
-		return 0, fmt.Errorf("%w: %v", errOpen, err)
+		return 0, fmt.Errorf("%w: %w", errOpen, err)
 	default:
 		// Time-out, no responders, disconnect, leader change: it may be stored or not.
-		return 0, fmt.Errorf("%w: %v", errOpen, err)
+		return 0, fmt.Errorf("%w: %w", errOpen, err)
 	}
 }
 
@@ -191,7 +191,7 @@ func (l *NATS) stored(ctx context.Context, subject string, expected uint64, data
 		}
 		return 0, fmt.Errorf("%w: the server says that another message is there, and shows none yet", errOpen)
 	case err != nil:
-		return 0, fmt.Errorf("%w: reading what is stored: %v", errOpen, err)
+		return 0, fmt.Errorf("%w: reading what is stored: %w", errOpen, err)
 	case bytes.Equal(msg.Data, data):
 		return msg.Sequence, nil
 	}

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -28,10 +29,7 @@ func (o *owner) checkpoint(ctx context.Context) {
 			marks = append(marks, ru.acked)
 		}
 	}
-	ended := make([]*endedRun, 0, len(o.ended.byID))
-	for _, e := range o.ended.order {
-		ended = append(ended, e)
-	}
+	ended := slices.Clone(o.ended.order)
 	head := &runv1.Checkpoint{
 		Partition: int32(o.partition), GroupNumber: o.chain.Number, LogSequence: o.chain.Sequence, GroupHash: o.chain.Hash, Epoch: o.chain.Epoch,
 	}

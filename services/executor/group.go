@@ -62,7 +62,6 @@ type group struct {
 	chain  eventlog.Chain // after the parts that are stored
 	data   []byte
 	sealed *runv1.Group
-	began  time.Time
 }
 
 // cancelled runs need their queue emptied before what the cancel owes is published.

@@ -54,7 +54,7 @@ func (k keys) remove(ctx context.Context, key string, expected uint64) error {
 func (k keys) revision(ack *jetstream.PubAck, err error) (uint64, error) {
 	var api *jetstream.APIError
 	if errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
-		return 0, fmt.Errorf("%w: %v", errHeld, err)
+		return 0, fmt.Errorf("%w: %w", errHeld, err)
 	}
 	if err != nil {
 		return 0, err
