@@ -132,3 +132,18 @@ func TestDeadLetterThatDoesNotFitIsKeptWithoutItsContent(t *testing.T) {
 	}
 	left(t, js, bus.StreamWork, 0)
 }
+
+func TestDeadLettersAreBoundedAndHoldUpNobody(t *testing.T) {
+	js := connect(t)
+	s, err := js.Stream(t.Context(), bus.StreamDead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := s.CachedInfo().Config
+	if c.MaxBytes != 1<<30 || c.MaxAge != 7*24*time.Hour || c.Discard != jetstream.DiscardOld {
+		t.Errorf("dead letters are kept for %s and up to %d bytes", c.MaxAge, c.MaxBytes)
+	}
+	if c.PersistMode != jetstream.AsyncPersistMode {
+		t.Error("a large dead letter is synced before anything else of its sender goes on")
+	}
+}

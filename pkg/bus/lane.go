@@ -210,6 +210,7 @@ func (s *subscription) giveBack(d *delivery) {
 func (s *subscription) release(d *delivery) {
 	s.mu.Lock()
 	delete(s.inHand, d.seq)
+	s.handBytes -= int64(len(d.data))
 	free := s.config.MaxInHand - len(s.inHand) - s.requested
 	ask := free >= s.config.Batch || s.requested == 0
 	s.mu.Unlock()

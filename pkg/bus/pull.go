@@ -44,6 +44,7 @@ type subscription struct {
 	requested int // messages asked for and not yet come
 	activity  time.Time
 	inHand    map[uint64]*delivery // by stream sequence
+	handBytes int64                // of their content
 	lanes     map[string]*lane
 	working   sync.WaitGroup // lanes under way
 }
@@ -131,7 +132,7 @@ func (s *subscription) loop() {
 func (s *subscription) request() {
 	s.mu.Lock()
 	free := s.config.MaxInHand - len(s.inHand) - s.requested
-	if free <= 0 || (s.requested > 0 && free < s.config.Batch) {
+	if free <= 0 || s.handBytes >= s.config.MaxInHandBytes || (s.requested > 0 && free < s.config.Batch) {
 		s.mu.Unlock()
 		return
 	}
@@ -144,7 +145,8 @@ func (s *subscription) request() {
 	body, _ := json.Marshal(struct {
 		Batch   int           `json:"batch"`
 		Expires time.Duration `json:"expires"`
-	}{free, s.config.PullExpiry})
+		Bytes   int64         `json:"max_bytes"`
+	}{free, s.config.PullExpiry, max(s.config.PullBytes, 2*s.js.Conn().MaxPayload())})
 	opts := s.js.Options()
 	prefix := opts.APIPrefix
 	if prefix == "" {
@@ -242,6 +244,7 @@ func (s *subscription) receive(m *nats.Msg) {
 	d := &delivery{seq: meta.Sequence.Stream, subject: m.Subject, data: m.Data, header: m.Header, received: time.Now()}
 	d.delivered(m, int(meta.NumDelivered))
 	s.inHand[d.seq] = d
+	s.handBytes += int64(len(d.data))
 	s.enqueue(d)
 	low := s.requested == 0
 	s.mu.Unlock()

@@ -43,6 +43,9 @@ type Layout struct {
 	// EventsMaxAge and EventsMaxBytes bound the event feed. Defaults: a day, 1 GB.
 	EventsMaxAge   time.Duration
 	EventsMaxBytes int64
+	// DeadMaxAge and DeadMaxBytes bound the dead letters; the oldest go first. Defaults: a week, 1 GB.
+	DeadMaxAge   time.Duration
+	DeadMaxBytes int64
 }
 
 func (l Layout) withDefaults() Layout {
@@ -57,6 +60,12 @@ func (l Layout) withDefaults() Layout {
 	}
 	if l.EventsMaxBytes == 0 {
 		l.EventsMaxBytes = 1 << 30
+	}
+	if l.DeadMaxAge == 0 {
+		l.DeadMaxAge = 7 * 24 * time.Hour
+	}
+	if l.DeadMaxBytes == 0 {
+		l.DeadMaxBytes = 1 << 30
 	}
 	return l
 }
@@ -156,9 +165,14 @@ func (l Layout) streams() []jetstream.StreamConfig {
 		Storage: jetstream.FileStorage, Replicas: l.Replicas, MaxAge: l.EventsMaxAge, MaxBytes: l.EventsMaxBytes,
 		Discard: jetstream.DiscardOld, Duplicates: 2 * time.Minute,
 	}
+	dead := jetstream.StreamConfig{
+		Name: StreamDead, Subjects: []string{DeadLetterPrefix + ">"}, Retention: jetstream.LimitsPolicy,
+		Storage: jetstream.FileStorage, Replicas: l.Replicas, MaxAge: l.DeadMaxAge, MaxBytes: l.DeadMaxBytes, Discard: jetstream.DiscardOld,
+	}
 	if l.Replicas == 1 {
-		// It may lose its tail at a power cut: the log has every event.
-		events.PersistMode = jetstream.AsyncPersistMode
+		// They may lose their tail at a power cut: the log has every event, and dead letters are for people. A large one that
+		// is synced would hold up everything else on its sender's connection.
+		events.PersistMode, dead.PersistMode = jetstream.AsyncPersistMode, jetstream.AsyncPersistMode
 	}
 	return []jetstream.StreamConfig{
 		{
@@ -171,10 +185,7 @@ func (l Layout) streams() []jetstream.StreamConfig {
 		once(queue(StreamActions, "cairn.action.>")),
 		queue(StreamResults, "cairn.result.>"),
 		events,
-		{
-			Name: StreamDead, Subjects: []string{DeadLetterPrefix + ">"}, Retention: jetstream.LimitsPolicy,
-			Storage: jetstream.FileStorage, Replicas: l.Replicas, MaxAge: 7 * 24 * time.Hour,
-		},
+		dead,
 	}
 }
 

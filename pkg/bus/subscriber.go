@@ -31,6 +31,11 @@ type SubscriberConfig struct {
 	MaxAckPending int
 	// MaxInHand bounds the messages that this instance has in hand, worked on or waiting in a lane. Default 256.
 	MaxInHand int
+	// MaxInHandBytes bounds their content: while it is reached no more is asked for. Default 64 MB.
+	MaxInHandBytes int64
+	// PullBytes bounds what one pull brings, so that large messages do not fill the connection, which the server would then
+	// close as a slow one. Default 16 MB; at least two of the largest messages that the server takes.
+	PullBytes int64
 	// Batch is how many free places are asked for at once, so long as others are still asked for. Default 64.
 	Batch int
 	// PullExpiry is the life of one pull request; a lost one is noticed a second after it. Default 2 s.
@@ -78,6 +83,12 @@ func (c SubscriberConfig) withDefaults() SubscriberConfig {
 	}
 	if c.Batch == 0 {
 		c.Batch = 64
+	}
+	if c.MaxInHandBytes == 0 {
+		c.MaxInHandBytes = 64 << 20
+	}
+	if c.PullBytes == 0 {
+		c.PullBytes = 16 << 20
 	}
 	c.Batch = min(c.Batch, c.MaxInHand)
 	if c.Lane == nil {

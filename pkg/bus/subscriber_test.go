@@ -113,6 +113,42 @@ func TestMessagesInHandAreBounded(t *testing.T) {
 	left(t, js, bus.StreamWork, 0)
 }
 
+func TestBytesInHandAreBounded(t *testing.T) {
+	js := connect(t)
+	const size = 1 << 20
+	for i := range 40 {
+		publish(t, js, bus.CallSubject(fmt.Sprintf("r%d", i), "a-1"), strings.Repeat("x", size))
+	}
+	_, ch := subscribe(t, js, bus.CallPrefix+">", bus.SubscriberConfig{Stream: bus.StreamWork, Durable: "bytes", MaxInHandBytes: size, PullExpiry: time.Second})
+	first := receive(t, ch, "a message")
+	c, err := js.Consumer(t.Context(), bus.StreamWork, "bytes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// One pull brings two of the largest messages that the server takes, and then no other is made.
+	most := 2 * int(js.Conn().MaxPayload()) / size
+	for limit := time.Now().Add(10 * time.Second); ; {
+		info, err := c.Info(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.NumAckPending > most {
+			t.Fatalf("%d messages of %d bytes in hand, at most %d may be", info.NumAckPending, size, most)
+		}
+		if info.NumWaiting == 0 && info.NumAckPending > 0 {
+			break
+		}
+		if time.Now().After(limit) {
+			t.Fatalf("more is asked for while %d messages are in hand", info.NumAckPending)
+		}
+	}
+	first.Ack()
+	for range 39 {
+		receive(t, ch, "the rest").Ack()
+	}
+	left(t, js, bus.StreamWork, 0)
+}
+
 func TestHeartbeatKeepsASlowMessageFromComingAgain(t *testing.T) {
 	js := connect(t)
 	beats := tap(t, js, bus.StreamWork, "slow")
