@@ -189,7 +189,18 @@ func freeAddresses(n int) (all []string, err error) {
 }
 
 func (s *system) startAll(ctx context.Context) error {
-	return errors.Join(s.nats.start(), s.nats.awaitReady(ctx), s.command(ctx, "init", "--nats", s.url), s.startServices(), s.readyAll(ctx))
+	for _, step := range []func() error{
+		s.nats.start,
+		func() error { return s.nats.awaitReady(ctx) },
+		func() error { return s.command(ctx, "init", "--nats", s.url) },
+		s.startServices,
+		func() error { return s.readyAll(ctx) },
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *system) startServices() error {
