@@ -1,5 +1,5 @@
-// Command sim runs Cairn's core inside a simulated world: bus, log, clocks, owners that crash or pause, planner and tools,
-// all driven by one seed on one goroutine.
+// Command sim runs Cairn's core inside a simulated world: bus, log, clocks, owners that crash or pause, planner, tools and
+// people, all driven by one seed on one goroutine, and compares what is in the log with a small independent model.
 //
 //	go run ./internal/sim --seeds 1000       seeds 1 to 1000
 //	go run ./internal/sim --for 60s          as many as fit
@@ -12,6 +12,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -20,6 +23,7 @@ func main() {
 	first := flag.Uint64("first", 1, "the first seed")
 	one := flag.Uint64("seed", 0, "run only this seed")
 	limit := flag.Duration("for", 0, "stop after this time; overrides --seeds")
+	workers := flag.Int("workers", runtime.GOMAXPROCS(0), "how many seeds to run at once")
 	verbose := flag.Bool("v", false, "print what happens")
 	flag.Parse()
 
@@ -27,26 +31,50 @@ func main() {
 		os.Exit(report(*one, simulate(*one, *verbose)))
 	}
 	begin := time.Now()
-	var done uint64
-	var total stats
-	for seed := *first; ; seed++ {
-		if *limit > 0 && time.Since(begin) >= *limit || *limit == 0 && done >= *seeds {
-			break
-		}
-		w := simulate(seed, false)
-		if len(w.broken) > 0 {
-			os.Exit(report(seed, w))
-		}
-		total.add(w.stats)
-		done++
+	total, done, failed := sweep(*first, *seeds, *limit, max(*workers, 1))
+	if failed != nil {
+		fmt.Printf("sim: %d seeds passed before\n", done)
+		os.Exit(report(failed.seed, failed))
 	}
-	took := time.Since(begin).Seconds()
-	fmt.Printf("sim: %d seeds passed, %.0f seeds/s\n", done, float64(done)/took)
-	fmt.Println(total)
+	fmt.Printf("sim: %d seeds passed, %.0f seeds/s\n%s\n", done, float64(done)/time.Since(begin).Seconds(), total)
 	if done == 0 {
 		fmt.Println("sim: no seed ran")
 		os.Exit(1)
 	}
+}
+
+// sweep runs seeds, each in a world of its own, until enough have passed, time is up or one fails: the smallest of those
+// that do.
+func sweep(first, seeds uint64, limit time.Duration, workers int) (total stats, done uint64, failed *world) {
+	begin := time.Now()
+	var next atomic.Uint64
+	var stop atomic.Bool
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for !stop.Load() {
+				n := next.Add(1) - 1
+				if limit > 0 && time.Since(begin) >= limit || limit == 0 && n >= seeds {
+					return
+				}
+				w := simulate(first+n, false)
+				mu.Lock()
+				if len(w.broken) == 0 {
+					total.add(w.stats)
+					done++
+				} else {
+					stop.Store(true)
+					if failed == nil || w.seed < failed.seed {
+						failed = w
+					}
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	return total, done, failed
 }
 
 func report(seed uint64, w *world) int {
@@ -63,31 +91,33 @@ func report(seed uint64, w *world) int {
 
 // stats counts what happened, so that a simulation in which nothing goes wrong is noticed.
 type stats struct {
-	runs, completed, failed, cancelled                    int
-	commits, events, crashes, pauses, conflicts, lostAcks int
-	redelivered, duplicates, executions, replans          int
+	runs, completed, failed, cancelled                  int
+	commits, events, snapshots                          int
+	crashes, pauses, deposed, openAppends, lostAcks     int
+	checkpoints, redelivered, duplicates, forged        int
+	executions, unknown, replans, patches, undone, late int
+	refused                                             int
 }
 
 func (s *stats) add(o stats) {
-	s.runs += o.runs
-	s.completed += o.completed
-	s.failed += o.failed
-	s.cancelled += o.cancelled
-	s.commits += o.commits
-	s.events += o.events
-	s.crashes += o.crashes
-	s.pauses += o.pauses
-	s.conflicts += o.conflicts
-	s.lostAcks += o.lostAcks
-	s.redelivered += o.redelivered
-	s.duplicates += o.duplicates
-	s.executions += o.executions
-	s.replans += o.replans
+	for i, p := range s.fields() {
+		*p += *o.fields()[i]
+	}
+}
+
+func (s *stats) fields() []*int {
+	return []*int{&s.runs, &s.completed, &s.failed, &s.cancelled, &s.commits, &s.events, &s.snapshots, &s.crashes, &s.pauses,
+		&s.deposed, &s.openAppends, &s.lostAcks, &s.checkpoints, &s.redelivered, &s.duplicates, &s.forged, &s.executions,
+		&s.unknown, &s.replans, &s.patches, &s.undone, &s.late, &s.refused}
 }
 
 func (s stats) String() string {
-	return fmt.Sprintf("runs %d: completed %d, failed %d, cancelled %d; commits %d, events %d, replans %d, executions %d\n"+
-		"crashes %d, pauses %d, conflicts %d, lost acknowledgements %d, redelivered %d, duplicates %d",
-		s.runs, s.completed, s.failed, s.cancelled, s.commits, s.events, s.replans, s.executions,
-		s.crashes, s.pauses, s.conflicts, s.lostAcks, s.redelivered, s.duplicates)
+	return fmt.Sprintf("runs %d: completed %d, failed %d, cancelled %d; commits %d, events %d, snapshots %d\n"+
+		"crashes %d, pauses %d, deposed %d, appends of open outcome %d, checkpoints used %d, lost acknowledgements %d\n"+
+		"redelivered %d, duplicates %d, forged %d, refused %d, late results %d\n"+
+		"executions %d, outcomes unknown %d, replans %d, patches by people %d, undone %d",
+		s.runs, s.completed, s.failed, s.cancelled, s.commits, s.events, s.snapshots,
+		s.crashes, s.pauses, s.deposed, s.openAppends, s.checkpoints, s.lostAcks,
+		s.redelivered, s.duplicates, s.forged, s.refused, s.late,
+		s.executions, s.unknown, s.replans, s.patches, s.undone)
 }

@@ -4,11 +4,10 @@ import (
 	"container/heap"
 	"fmt"
 	"math/rand/v2"
+	"runtime/debug"
+	"strings"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
-	"github.com/cairnrun/cairn/pkg/run"
 	runv1 "github.com/cairnrun/cairn/proto/cairn/run/v1"
 )
 
@@ -17,13 +16,16 @@ var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // Bounds of one world.
 const (
-	maxHappenings = 20_000
-	maxTime       = 72 * time.Hour
+	maxHappenings = 60_000
+	maxTime       = 96 * time.Hour
 	ackWait       = 10 * time.Second
+	tenant        = "default"
 )
 
-// world is everything around the core, on one virtual clock.
+// world is everything around the core, on one virtual clock. Nothing in it depends on the order of a map or on time
+// outside, so that a seed always tells the same story.
 type world struct {
+	seed    uint64
 	rng     *rand.Rand
 	now     time.Time
 	agenda  agenda
@@ -32,26 +34,18 @@ type world struct {
 	broken  []string
 	stats   stats
 
-	log     []stored
-	reports []*message
-	work    map[string]*runv1.Work // by subject: one message a subject
-	owner   *owner
-	epochs  int64
-	claims  map[string]string // action -> executed | revoked
-	effects map[string]int    // idempotency key -> executions
-	starts  map[string]int    // run/action -> executions
-	known   map[string][]byte // idempotency key -> observation given, for tools that honour keys
-	runs    []string
-	answers map[string]string // report id -> outcome told
-	tools   toolset
+	log      journal
+	messages []*message
+	unacked  int
+	made     int // reports, for their ids
+	work     map[string]*queued
+	owner    *owner
+	epochs   int64
+	tools    toolset
+	runs     []string
+	tool     workshop
 	// calm ends all faults, so that what is left must come to an end.
 	calm bool
-}
-
-// stored is one group of the log.
-type stored struct {
-	epoch   int64
-	commits [][]byte
 }
 
 // message is a report in the queue.
@@ -64,7 +58,6 @@ type message struct {
 type happening struct {
 	at    time.Time
 	order uint64
-	what  string
 	do    func()
 }
 
@@ -82,13 +75,14 @@ func (a *agenda) Push(x any)   { *a = append(*a, x.(*happening)) }
 func (a *agenda) Pop() any {
 	old := *a
 	x := old[len(old)-1]
+	old[len(old)-1] = nil
 	*a = old[:len(old)-1]
 	return x
 }
 
-func (w *world) after(d time.Duration, what string, do func()) {
+func (w *world) after(d time.Duration, do func()) {
 	w.order++
-	heap.Push(&w.agenda, &happening{at: w.now.Add(d), order: w.order, what: what, do: do})
+	heap.Push(&w.agenda, &happening{at: w.now.Add(max(d, 0)), order: w.order, do: do})
 }
 
 func (w *world) chance(p float64) bool { return w.rng.Float64() < p }
@@ -99,37 +93,43 @@ func (w *world) fault(p float64) bool { return !w.calm && w.chance(p) }
 // soon is a short random delay.
 func (w *world) soon() time.Duration { return time.Duration(1+w.rng.IntN(20)) * time.Millisecond }
 
-func (w *world) breaks(format string, args ...any) {
-	w.broken = append(w.broken, fmt.Sprintf(format, args...))
+// seconds is a random time of up to n seconds.
+func (w *world) seconds(n int) time.Duration {
+	return time.Duration(1+w.rng.IntN(n*1000)) * time.Millisecond
+}
+
+func pick[T any](w *world, list ...T) T { return list[w.rng.IntN(len(list))] }
+
+// breaks notes a broken invariant by its name.
+func (w *world) breaks(invariant, format string, args ...any) {
+	w.broken = append(w.broken, "["+invariant+"] "+fmt.Sprintf(format, args...))
+	w.say("BROKEN %s", w.broken[len(w.broken)-1])
 }
 
 func (w *world) say(format string, args ...any) {
 	if w.verbose {
-		fmt.Printf("%12s  %s\n", w.now.Sub(epoch), fmt.Sprintf(format, args...))
+		fmt.Printf("%14s  %s\n", w.now.Sub(epoch), fmt.Sprintf(format, args...))
 	}
 }
 
 // simulate runs one seed to its end and checks it.
 func simulate(seed uint64, verbose bool) (w *world) {
 	w = &world{
-		rng: rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15)), now: epoch, verbose: verbose,
-		work: map[string]*runv1.Work{}, claims: map[string]string{}, effects: map[string]int{}, starts: map[string]int{},
-		known: map[string][]byte{}, answers: map[string]string{},
+		seed: seed, rng: rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15)), now: epoch, verbose: verbose,
+		work: map[string]*queued{}, tool: newWorkshop(),
 	}
+	w.log = journal{w: w, runs: map[string]*reader{}}
 	defer func() {
 		if r := recover(); r != nil {
-			if verbose {
-				panic(r)
-			}
-			w.breaks("panic: %v", r)
+			w.breaks("panic", "%v at %s", r, whereOf(string(debug.Stack())))
 		}
 	}()
 	w.tools = w.makeTools()
 	w.takeOver()
-	for i := range 1 + w.rng.IntN(3) {
+	for i := range 1 + w.rng.IntN(4) {
 		w.submit(i)
 	}
-	w.after(time.Duration(1+w.rng.IntN(3600))*time.Second, "calm", func() { w.calm = true })
+	w.after(time.Duration(1+w.rng.IntN(3600))*time.Second, func() { w.calm = true })
 	for n := 0; len(w.agenda) > 0 && len(w.broken) == 0; n++ {
 		h := heap.Pop(&w.agenda).(*happening)
 		if n > maxHappenings || h.at.Sub(epoch) > maxTime {
@@ -137,20 +137,41 @@ func simulate(seed uint64, verbose bool) (w *world) {
 		}
 		w.now = h.at
 		h.do()
-		if n%16 == 0 && w.allEnded() {
+		if n%32 == 0 && w.settled() {
 			break
 		}
 	}
-	w.checkEnd()
+	if len(w.broken) == 0 {
+		w.checkEnd()
+	}
 	return w
 }
 
-func (w *world) allEnded() bool {
-	if w.owner == nil || w.owner.inFlight || len(w.owner.filling.commits) > 0 {
+// whereOf is the first line of the core or the simulator in a panic's stack, without addresses.
+func whereOf(stack string) string {
+	lines := strings.Split(stack, "\n")
+	for i, l := range lines {
+		if strings.HasPrefix(l, "panic(") {
+			lines = lines[i+2:]
+			break
+		}
+	}
+	for _, l := range lines {
+		if at := strings.LastIndex(l, "/pkg/"); at >= 0 && strings.Contains(l, ".go:") {
+			where, _, _ := strings.Cut(l[at+1:], " ")
+			return where
+		}
+	}
+	return "the simulator"
+}
+
+// settled: every run has ended, every report has its answer, and nothing is under way.
+func (w *world) settled() bool {
+	if w.unacked > 0 || w.owner == nil || w.owner.flight != nil || !w.owner.fill.empty() || len(w.log.runs) < len(w.runs) {
 		return false
 	}
 	for _, id := range w.runs {
-		if r := w.owner.runs[id]; r == nil || !r.state.Terminal() {
+		if r := w.log.runs[id]; r == nil || !r.state.Terminal() {
 			return false
 		}
 	}
@@ -162,36 +183,53 @@ func (w *world) submit(i int) {
 	w.runs = append(w.runs, id)
 	w.stats.runs++
 	spec := &runv1.RunSpec{Goal: "simulate", Limits: w.limits()}
-	send := func(n int) {
-		w.publish(&runv1.Report{Id: fmt.Sprintf("%s-submit-%d", id, n), RunId: id, Tenant: "default",
-			Body: &runv1.Report_SubmitRun{SubmitRun: &runv1.SubmitRun{Spec: spec}}})
+	send := func() {
+		w.publish(&runv1.Report{RunId: id, Tenant: tenant, Body: &runv1.Report_SubmitRun{SubmitRun: &runv1.SubmitRun{Spec: spec}}})
 	}
-	w.after(w.soon(), "submit", func() { send(0) })
+	w.after(w.seconds(1+i*3), send)
 	if w.chance(0.2) {
-		w.after(time.Duration(w.rng.IntN(5000))*time.Millisecond, "submit again", func() { send(1) })
+		w.after(w.seconds(10), send)
 	}
 	if w.chance(0.1) {
-		w.after(time.Duration(w.rng.IntN(60000))*time.Millisecond, "cancel", func() {
-			w.publish(&runv1.Report{Id: id + "-cancel", RunId: id, Tenant: "default",
-				Body: &runv1.Report_CancelRun{CancelRun: &runv1.CancelRun{Reason: "simulated", By: "somebody"}}})
-		})
+		w.after(w.seconds(90), func() { w.cancel(id) })
+	}
+	if w.chance(0.35) {
+		for range 1 + w.rng.IntN(3) {
+			w.after(w.seconds(60), func() { w.patchByPerson(id) })
+		}
+	}
+	if w.chance(0.5) {
+		for range 1 + w.rng.IntN(6) {
+			w.after(w.seconds(60), func() { w.forge(id) })
+		}
 	}
 }
 
 // publish stores a report; it is delivered until it is acknowledged.
 func (w *world) publish(r *runv1.Report) {
-	m := &message{report: proto.Clone(r).(*runv1.Report)}
-	w.reports = append(w.reports, m)
+	w.made++
+	if r.GetId() == "" {
+		r.Id = fmt.Sprintf("report-%d", w.made)
+	}
+	w.enqueue(r, w.soon())
 	if w.fault(0.05) {
 		w.stats.duplicates++
-		w.reports = append(w.reports, &message{report: proto.Clone(r).(*runv1.Report)})
-		w.deliverLater(w.reports[len(w.reports)-1], w.soon()*7)
+		w.enqueue(r, w.seconds(pick(w, 1, 30)))
 	}
-	w.deliverLater(m, w.soon())
 }
 
-func (w *world) deliverLater(m *message, d time.Duration) {
-	w.after(d, "deliver", func() {
+func (w *world) enqueue(r *runv1.Report, d time.Duration) {
+	m := &message{report: r}
+	w.messages = append(w.messages, m)
+	w.unacked++
+	if w.fault(0.03) {
+		d += w.seconds(20) // it overtakes nobody
+	}
+	w.deliver(m, d)
+}
+
+func (w *world) deliver(m *message, d time.Duration) {
+	w.after(d, func() {
 		if m.acked {
 			return
 		}
@@ -201,46 +239,6 @@ func (w *world) deliverLater(m *message, d time.Duration) {
 			}
 			w.owner.receive(m)
 		}
-		w.deliverLater(m, ackWait)
+		w.deliver(m, ackWait)
 	})
-}
-
-// append is the log's conditional append.
-func (w *world) append(expected int, g stored) bool {
-	if len(w.log) != expected {
-		return false
-	}
-	w.log = append(w.log, g)
-	return true
-}
-
-// fold rebuilds every run from the log, as a take-over does.
-func (w *world) fold() map[string]*held {
-	runs := map[string]*held{}
-	for _, g := range w.log {
-		for _, raw := range g.commits {
-			c := &runv1.Commit{}
-			if err := proto.Unmarshal(raw, c); err != nil {
-				w.breaks("the log holds a commit that cannot be decoded: %v", err)
-				return runs
-			}
-			r := runs[c.GetRunId()]
-			if r == nil {
-				r = &held{state: run.New(c.GetRunId())}
-				runs[c.GetRunId()] = r
-			}
-			for _, e := range run.EventsOf(c) {
-				if e.GetRevision() != r.state.Revision()+1 {
-					w.breaks("%s: revision %d follows %d", c.GetRunId(), e.GetRevision(), r.state.Revision())
-				}
-				r.state = run.Evolve(r.state, e)
-			}
-			r.more = c.GetMore()
-			r.last = c.GetTime().AsTime()
-			if h := r.state.Hash(); string(h[:]) != string(c.GetStateHash()) {
-				w.breaks("%s: folding to revision %d gives another state hash than the commit's", c.GetRunId(), r.state.Revision())
-			}
-		}
-	}
-	return runs
 }
