@@ -240,7 +240,11 @@ func (x *decider) failStep(d *data, p place, step *planv1.Step, cause int64, rul
 // judgeItems decides on a for_each step whose items have all ended, or one of whose items has failed.
 func (x *decider) judgeItems(d *data, p place, st *runv1.StepState, step *planv1.Step) *runv1.Event {
 	items := d.at(p).items
-	if k := items.first(isFailedItem); k >= 0 {
+	k := items.first(isFatal) // it is judged by before the others have ended, and none of them counts more
+	if k < 0 {
+		k = items.first(isFailedItem)
+	}
+	if k >= 0 {
 		item := items.at(k).st
 		err := item.GetError()
 		err = &runv1.Error{Code: err.GetCode(), Message: item.GetStepId() + ": " + err.GetMessage(), Class: err.GetClass(), Retryable: err.GetRetryable(), Details: err.GetDetails()}

@@ -328,8 +328,11 @@ func actionID(stepID string, attempt int32) string {
 // splitAction reads an action id.
 func splitAction(id string) (stepID string, attempt int32, ok bool) {
 	dash := strings.LastIndexByte(id, '-')
-	if dash <= 0 {
+	if dash <= 0 || strings.IndexByte(id, '[') >= 0 {
 		return "", 0, false
+	}
+	if first := id[dash+1:]; first == "" || first[0] < '1' || first[0] > '9' {
+		return "", 0, false // an action has one name: "s-01" and "s-+1" are nobody's
 	}
 	n, err := strconv.ParseInt(id[dash+1:], 10, 32)
 	if err != nil || n < 1 {
