@@ -64,6 +64,7 @@ func benchmark() error {
 	flag.BoolVar(&o.verbose, "v", false, "log what the executor says")
 	only := flag.String("only", "", "regular expression of scenarios to run")
 	profile := flag.String("cpuprofile", "", "write a CPU profile to this file")
+	allocations := flag.String("memprofile", "", "write a profile of allocations to this file")
 	flag.Parse()
 	match, err := regexp.Compile(*only)
 	if err != nil {
@@ -79,6 +80,13 @@ func benchmark() error {
 			return err
 		}
 		defer pprof.StopCPUProfile()
+	}
+	if *allocations != "" {
+		f, err := os.Create(*allocations)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = pprof.Lookup("allocs").WriteTo(f, 0); _ = f.Close() }()
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -37,6 +38,8 @@ type stack struct {
 
 	mu   sync.Mutex
 	done map[string]chan struct{}
+	// groups and commits in the log, as seen by watch.
+	groups, commits atomic.Int64
 }
 
 func newStack(ctx context.Context, o options) (*stack, error) {
@@ -133,6 +136,10 @@ func (s *stack) watch(ctx context.Context) {
 				g, err := eventlog.DecodeGroup(m.Data)
 				if err != nil {
 					return err
+				}
+				if len(g.GetEntries()) > 0 {
+					s.groups.Add(1)
+					s.commits.Add(int64(len(g.GetEntries())))
 				}
 				for _, e := range g.GetEntries() {
 					if hasEnded(e) {

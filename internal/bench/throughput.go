@@ -68,7 +68,8 @@ func chains(ctx context.Context, o options, clients int) ([]row, error) {
 		fmt.Sprintf("chain of 5 steps, %d clients", clients),
 		fmt.Sprintf("%.0f runs/s", float64(len(all))/took.Seconds()),
 		// The processor time of all parts together tells more than the rate does where other programs run beside.
-		fmt.Sprintf("%s, %s CPU a run", percentiles(all), ((cpuTime() - before) / time.Duration(max(1, len(all)))).Round(time.Microsecond)),
+		fmt.Sprintf("%s, %s CPU a run, %.1f commits a group", percentiles(all),
+			((cpuTime() - before) / time.Duration(max(1, len(all)))).Round(time.Microsecond), float64(s.commits.Load())/float64(max(1, s.groups.Load()))),
 	}}, nil
 }
 

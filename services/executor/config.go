@@ -33,6 +33,9 @@ type Config struct {
 	GroupMaxBytes int
 	// GroupMaxReports ends a group. Default 4096.
 	GroupMaxReports int
+	// GroupLinger is how long an owner with much to do lets a group fill before it appends it; with little to do it does not
+	// wait. Default 5 ms; negative: never.
+	GroupLinger time.Duration
 	// CommitMaxEvents ends a commit of several reports. Default 256.
 	CommitMaxEvents int
 	// SnapshotEvery is the number of events of a run between two snapshots of it. Default 1000.
@@ -105,6 +108,7 @@ func (c Config) withDefaults() Config {
 	num(&c.GroupMaxBytes, 2<<20)
 	num(&c.GroupMaxReports, 4096)
 	num(&c.CommitMaxEvents, 256)
+	def(&c.GroupLinger, 5*time.Millisecond)
 	if c.SnapshotEvery == 0 {
 		c.SnapshotEvery = 1000
 	}

@@ -68,6 +68,41 @@ func TestGroupsEndAtTheirLimits(t *testing.T) {
 	}
 }
 
+func TestABusyOwnerLetsGroupsFill(t *testing.T) {
+	s := newStage(t, func(c *Config) { c.GroupLinger = time.Hour })
+	a := s.owner(1)
+	next := 0
+	deliver := func(n int) {
+		a.source.hold()
+		for range n {
+			a.deliver(submit(fmt.Sprintf("r%d", next), "chain 1"))
+			next++
+		}
+		a.source.letGo()
+	}
+	// With little to do nothing waits.
+	for range 2 {
+		deliver(busyGroup - 1)
+		s.has(fmt.Sprintf("ack submit:r%d", next-1))
+	}
+	deliver(busyGroup)
+	s.has(fmt.Sprintf("ack submit:r%d", next-1))
+	// Now it has much to do: a group waits until it is four times as large as the last one, or for the end of its time.
+	deliver(3 * busyGroup)
+	deliver(busyGroup)
+	s.has(fmt.Sprintf("ack submit:r%d", next-1))
+	deliver(1)
+	close(a.release) // or for the end of the owner
+	if err := a.wait(); !errors.Is(err, errReleased) {
+		t.Fatal(err)
+	}
+	sizes := groupSizes(t, s)
+	want := []int{busyGroup - 1, busyGroup - 1, busyGroup, 4 * busyGroup}
+	if len(sizes) < 4 || !slices.Equal(sizes[:4], want) {
+		t.Errorf("groups of %v, want %v and perhaps the last one", sizes, want)
+	}
+}
+
 func TestLargeGroupsAreSplitIntoMessages(t *testing.T) {
 	s := newStage(t, nil)
 	s.tune = func(o *owner) { o.maxMessage = 600 } // about two commits

@@ -48,6 +48,11 @@ type owner struct {
 	settled     int64
 	appended    chan appendResult
 	appendBegan time.Time
+	// lastGroup is how many reports the newest sealed group had; alarm ends the wait for the next one to fill.
+	lastGroup int
+	alarm     <-chan time.Time
+	lingered  bool
+	draining  bool
 	// unfinished runs have more to decide.
 	unfinished []*openRun
 	// backlog are taken reports that wait for room.
@@ -125,13 +130,12 @@ func (o *owner) serve(ctx context.Context, release <-chan struct{}) error {
 	defer sweep.Stop()
 	var timer <-chan time.Time
 	var timerAt time.Time
-	draining := false
 	for {
 		if !o.lease.Valid() {
 			return errLeaseLost
 		}
 		now := o.cfg.Clock.Now()
-		if !draining {
+		if !o.draining {
 			o.fireTimers(now)
 			if err := o.takeReports(); err != nil {
 				return err
@@ -142,7 +146,7 @@ func (o *owner) serve(ctx context.Context, release <-chan struct{}) error {
 			return err
 		}
 		if o.flight == nil && o.fill.empty() && len(o.unfinished) == 0 {
-			if draining && !o.checkpointing {
+			if o.draining && !o.checkpointing {
 				return errReleased
 			}
 			o.recover()
@@ -152,13 +156,13 @@ func (o *owner) serve(ctx context.Context, release <-chan struct{}) error {
 			timer, timerAt = o.cfg.Clock.After(max(0, at.Sub(now))), at
 		}
 		ready := o.reports.Ready()
-		if !o.room() || draining {
+		if !o.room() || o.draining {
 			ready = nil
 		} else if len(o.backlog) > 0 {
 			continue
 		}
 		due := timer
-		if draining || o.full {
+		if o.draining || o.full {
 			due = nil
 		}
 		select {
@@ -169,6 +173,8 @@ func (o *owner) serve(ctx context.Context, release <-chan struct{}) error {
 			}
 		case <-due:
 			timer = nil
+		case <-o.alarm:
+			o.alarm = nil
 		case <-o.retry:
 			o.retry = nil
 			o.begin(ctx)
@@ -182,11 +188,11 @@ func (o *owner) serve(ctx context.Context, release <-chan struct{}) error {
 		case <-housekeeping.C:
 			o.keepHouse()
 		case <-sweep.C:
-			if o.recovered && !draining {
+			if o.recovered && !o.draining {
 				o.sweep(o.cfg.SweepEvery)
 			}
 		case <-release:
-			draining, release = true, nil
+			o.draining, release = true, nil
 			o.backlog = nil // not judged yet: they come again, to the next owner
 			o.checkpoint(ctx)
 		case <-o.lease.Lost():
@@ -260,12 +266,13 @@ func (o *owner) finishDeciding() {
 
 // send seals the group being filled and appends it, if none is under way.
 func (o *owner) send(ctx context.Context) error {
-	if o.flight != nil || len(o.fill.commits) == 0 {
+	if o.flight != nil || len(o.fill.commits) == 0 || o.lingers() {
 		return nil
 	}
 	g := o.fill
 	o.fill = &group{number: g.number + 1}
 	o.flight = g
+	o.lastGroup, o.alarm, o.lingered = len(g.reports), nil, false
 	if err := o.seal(g); err != nil {
 		return err
 	}
@@ -275,6 +282,21 @@ func (o *owner) send(ctx context.Context) error {
 	o.begin(ctx)
 	o.prepare(g)
 	return nil
+}
+
+// busyGroup is how many reports a group holds of an owner that has much to do.
+const busyGroup = 8
+
+// lingers says whether the group being filled is to fill some more: small groups cost as many appends, and as many
+// wake-ups of everybody, as large ones. The alarm tells when it is not.
+func (o *owner) lingers() bool {
+	if o.lastGroup < busyGroup || len(o.fill.reports) >= 4*o.lastGroup || o.cfg.GroupLinger < 0 || o.draining {
+		return false
+	}
+	if o.alarm == nil && !o.lingered {
+		o.alarm, o.lingered = time.After(o.cfg.GroupLinger), true
+	}
+	return o.alarm != nil
 }
 
 // begin appends the flight's message; the answer comes over o.appended.
