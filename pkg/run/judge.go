@@ -60,17 +60,16 @@ func (x *decider) judgeResult(d *data, p place, st *runv1.StepState, step *planv
 	o := a.GetObservation()
 	b := &runv1.StepSucceeded{StepId: st.GetStepId(), Partial: o.GetOutcome() == runv1.Outcome_OUTCOME_PARTIAL}
 	result := resultOf(o)
-	if o.GetResult() == nil && step.GetResult() != nil && o.GetOutput().GetInline() != nil && p.kind != placeUndo {
-		// The router extracts; one that did not is helped.
-		extracted, err := plan.Extract(step.GetResult(), o.GetOutput().GetInline())
+	if o.GetResult() == nil && step.GetResult() != nil && o.GetOutput() != nil && p.kind != placeUndo {
+		// The router extracts; one that did not is helped, where the output can be seen here.
+		extracted, err := extract(step.GetResult(), o.GetOutput())
 		if err != nil {
-			fault := fault(codeSchemaMismatch, "%s", err.Error())
-			if e := x.retry(d, st, step, cause, fault); e != nil {
+			if e := x.retry(d, st, step, cause, err); e != nil {
 				return e
 			}
-			return x.failStep(d, p, step, cause, "failure", withResult(fault, "output", inline(o.GetOutput().GetInline())), nil)
+			return x.failStep(d, p, step, cause, "failure", withResult(err, "output", o.GetOutput()), nil)
 		}
-		result = inline(extracted)
+		result = extracted
 		b.Result = result
 	}
 	if p.kind != placeUndo {
@@ -86,6 +85,18 @@ func (x *decider) judgeResult(d *data, p place, st *runv1.StepState, step *planv
 		vals.bool("partial", true)
 	}
 	return x.event(cause, "observed", vals, &runv1.Event{Body: &runv1.Event_StepSucceeded{StepSucceeded: b}})
+}
+
+// extract takes a step's result out of an output.
+func extract(spec *planv1.JsonText, output *runv1.Value) (*runv1.Value, *runv1.Error) {
+	if output.GetArtifact() != nil {
+		return nil, fault(codeSchemaMismatch, "the output is an artifact and came without the result that the step takes of it")
+	}
+	extracted, err := plan.Extract(spec, output.GetInline())
+	if err != nil {
+		return nil, fault(codeSchemaMismatch, "%s", err.Error())
+	}
+	return inline(extracted), nil
 }
 
 // unexpected is the first thing in which a result differs from what the plan expects, with the assumption that this

@@ -283,6 +283,7 @@ func TestWhatWasNotAsExpected(t *testing.T) {
 			`{"check":"result.n > 1","index":0,"assumption":"many","result":{"n":1}}`},
 		{`"expect":{"checks":[{"expression":"true"}]}`, `artifact a-1 big.json failed`, "check_failed",
 			`{"check":"true","index":0,"detail":"failed","result_omitted":{"size":1048576,"sha256":"` + strings.Repeat("ab", 32) + `"}}`},
+		{`"result":"data.id"`, `artifact a-1 big.json`, "schema_mismatch", `{"output_omitted":{"size":1048576,"sha256":"` + strings.Repeat("ab", 32) + `"}}`},
 		{`"expect":{"checks":[{"expression":"true"}]}`, `partialartifact a-1 big.json passed`, "", ""},
 	} {
 		s := newStory(t)

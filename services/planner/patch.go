@@ -71,7 +71,26 @@ func patchOfWhole(doc []byte, r replanRequest, env plan.Environment) (*planv1.Pa
 			next.Steps[i] = was
 		}
 	}
-	return plan.DiffFrom(base, next, view), found
+	patch := plan.DiffFrom(base, next, view)
+	again(patch, next, r)
+	return patch, found
+}
+
+// again adds the steps that wait for the replanner and that its whole plan holds as they were: it wants them done again. A
+// patch that does not name such a step leaves it failed.
+func again(patch *planv1.Patch, next *planv1.Plan, r replanRequest) {
+	waits := map[string]bool{}
+	for _, s := range r.GetSteps() {
+		waits[s.GetStepId()] = s.GetStatus() == runv1.StepStatus_STEP_STATUS_REPLANNING
+	}
+	for _, s := range patch.GetUpdate() {
+		waits[s.GetId()] = false
+	}
+	for _, s := range next.GetSteps() {
+		if waits[s.GetId()] {
+			patch.Update = append(patch.Update, s)
+		}
+	}
 }
 
 // sameAction tells whether two steps do the same: other words about a finished step change nothing.

@@ -57,6 +57,8 @@ func TestCase70_WholePlanBecomesAPatchThatKeepsWhatIsDone(t *testing.T) {
 	}{
 		"done steps repeated":                {answer: `{"steps":[` + stepDoc("s1", "1") + "," + stepDoc("s2", `{"$ref":"steps.s1.result.x"}`) + "," + fresh + `]}`, update: "s3"},
 		"done steps in other words":          {answer: `{"steps":[` + strings.ReplaceAll(stepDoc("s1", "1"), `"o"`, `"said better"`) + "," + stepDoc("s2", `{"$ref":"steps.s1.result.x"}`) + "," + fresh + `]}`, update: "s3"},
+		"the same plan again":                {answer: `{"steps":[` + stepDoc("s1", "1") + "," + stepDoc("s2", `{"$ref":"steps.s1.result.x"}`) + "," + stepDoc("s3", "3") + `]}`, update: "s3"},
+		"the failed step again, and another": {answer: `{"steps":[` + stepDoc("s3", "3") + "," + stepDoc("s4", "4") + `]}`, add: "s4", update: "s3"},
 		"done steps left out":                {answer: `{"steps":[` + fresh + `]}`, update: "s3"},
 		"a new step for the one that failed": {answer: `{"steps":[` + stepDoc("s4", "4") + `]}`, add: "s4", remove: "s3"},
 		"other arguments under a done id":    {answer: `{"steps":[` + stepDoc("s1", "7") + "," + fresh + `]}`, errors: "step_immutable", update: "s1 s3"},

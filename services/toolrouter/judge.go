@@ -95,28 +95,28 @@ func (r *router) judge(ctx context.Context, call *runv1.CallWork, def *planv1.To
 			return withFindings(fault(tool.CodeInvalidOutput, "the output does not fit the output schema of %s", call.GetTool()), findings), nil
 		}
 	}
+	// A part of an output is no less than what the step goes on with: what the step takes and expects must be there.
 	result, err := plan.Extract(call.GetResult(), out.text)
-	if err != nil && !partial {
-		return fault(tool.CodeSchemaMismatch, "%s", err), nil
+	if err != nil {
+		return withValue(fault(tool.CodeSchemaMismatch, "%s", err), "output", out.text), nil
 	}
 	if o.Output, err = r.store(ctx, call, "output", out.text, out.stored); err != nil {
 		return r.storeFailed(err)
 	}
-	whole := call.GetResult() == nil
 	kept := o.GetOutput()
-	if !whole && result != nil {
+	if call.GetResult() != nil {
 		if o.Result, err = r.store(ctx, call, "result", result, nil); err != nil {
 			return r.storeFailed(err)
 		}
 		kept = o.GetResult()
 	}
-	if partial || kept.GetArtifact() == nil {
+	if kept.GetArtifact() == nil {
 		return nil, nil
 	}
 	// The core does not see what is in an artifact, so the step's expectations are judged here.
 	if s := call.GetExpect().GetSchema(); s != nil {
 		if findings := plan.ValidateSchema(s, result); plan.HasErrors(findings) {
-			return withFindings(fault(tool.CodeSchemaMismatch, "the result does not fit the step's expected schema"), findings), nil
+			return withValue(withFindings(fault(tool.CodeSchemaMismatch, "the result does not fit the step's expected schema"), findings), "result", result), nil
 		}
 	}
 	o.Verdicts = verdicts(call.GetExpect().GetChecks(), result)

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,6 +27,8 @@ import (
 const (
 	maxMessageBytes = 4 << 10
 	maxDetailsBytes = 32 << 10
+	// maxValueBytes bounds a value that an error shows; of a larger one, size and sha256 are told. It is run.MaxResultInDetails.
+	maxValueBytes = 16 << 10
 )
 
 // report tells the run what came of an action. w names run, tenant and trace.
@@ -130,6 +133,22 @@ func withFindings(e *runv1.Error, findings []*planv1.Finding) *runv1.Error {
 		texts = append(texts, string(text))
 	}
 	e.Details = &planv1.JsonText{Text: `{"findings":[` + strings.Join(texts, ",") + `]}`}
+	return e
+}
+
+// withValue adds the value that was not as expected to an error's details, as the core does for values that it sees.
+func withValue(e *runv1.Error, name string, value *planv1.JsonText) *runv1.Error {
+	shown := strconv.Quote(name) + ":" + value.GetText()
+	if n := len(value.GetText()); n > maxValueBytes {
+		shown = fmt.Sprintf(`"%s_omitted":{"size":%d,"sha256":"%x"}`, name, n, sha256.Sum256([]byte(value.GetText())))
+	}
+	members := strings.TrimSuffix(e.GetDetails().GetText(), "}")
+	if members == "" {
+		members = "{"
+	} else {
+		members += ","
+	}
+	e.Details = &planv1.JsonText{Text: members + shown + "}"}
 	return e
 }
 

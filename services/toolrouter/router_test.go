@@ -249,7 +249,37 @@ func TestLargeResultsAreJudgedByTheRouter(t *testing.T) {
 	}
 	work.GetCall().ActionId = "s-2"
 	work.GetCall().Expect = &planv1.Expect{Schema: text(`{"type":"array","maxItems":3}`)}
-	failure(t, w.do(work), tool.CodeSchemaMismatch)
+	list := w.do(work)
+	e := failure(t, list, tool.CodeSchemaMismatch)
+	if d := e.GetDetails().GetText(); !strings.HasPrefix(d, `{"findings":[`) || !strings.HasSuffix(d, `],"result":[1,2,3,4,5,6,7,8,9,10]}`) || !json.Valid([]byte(d)) {
+		t.Errorf("details %s", d)
+	}
+}
+
+// A part of a result counts as a result: where it is an artifact, it comes with verdicts, too.
+func TestPartsOfResultsAreJudgedByTheRouter(t *testing.T) {
+	w := withStreams(t)
+	w.router(nil)
+	w.serve(nil, tool.New("half", func(_ context.Context, in json.RawMessage) (json.RawMessage, error) {
+		return in, tool.Partial(tool.Errorf("half_done", "the rest is missing"))
+	}, tool.Idempotent()))
+	do := func(id int, expect *planv1.Expect, result string) *runv1.Observation {
+		work := call(runID(id), "s-1", "half", `{"list":[1,2,3,4,5,6,7,8,9,10]}`)
+		work.GetCall().MaxInlineBytes = 16
+		work.GetCall().Result = text(result)
+		work.GetCall().Expect = expect
+		return w.do(work)
+	}
+	o := do(1, &planv1.Expect{Checks: []*planv1.Check{{Expression: "size(result) == 10"}, {Expression: "result[0] == 2"}}}, `"list"`)
+	v := o.GetVerdicts()
+	if o.GetOutcome() != runv1.Outcome_OUTCOME_PARTIAL || o.GetError().GetCode() != "half_done" || o.GetResult().GetArtifact() == nil || len(v) != 2 || !v[0].GetPassed() || v[1].GetPassed() {
+		t.Errorf("checked: %v", o)
+	}
+	failure(t, do(2, &planv1.Expect{Schema: text(`{"type":"array","maxItems":3}`)}, `"list"`), tool.CodeSchemaMismatch)
+	e := failure(t, do(3, nil, `"nothing"`), tool.CodeSchemaMismatch)
+	if e.GetDetails().GetText() != `{"output":{"list":[1,2,3,4,5,6,7,8,9,10]}}` {
+		t.Errorf("details %s", e.GetDetails().GetText())
+	}
 }
 
 // The expectations travel with the action; those that do not fit into a header go by the artifact store.

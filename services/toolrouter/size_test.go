@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/cairnrun/cairn/pkg/bus"
 	"github.com/cairnrun/cairn/pkg/run"
 	"github.com/cairnrun/cairn/pkg/tool"
+	planv1 "github.com/cairnrun/cairn/proto/cairn/plan/v1"
 	runv1 "github.com/cairnrun/cairn/proto/cairn/run/v1"
 	"github.com/cairnrun/cairn/services/toolrouter"
 )
@@ -92,6 +94,26 @@ func TestMaxInlineBytesIsALimit(t *testing.T) {
 		o := w.do(work)
 		if got := len(success(t, o)) == size; got != inline || (o.GetOutput().GetArtifact() != nil) == inline {
 			t.Errorf("%d bytes: inline %v", size, got)
+		}
+	}
+}
+
+// A value that was not as expected is shown as the core shows it: whole up to a limit, beyond it as size and sha256.
+func TestValuesInErrorsAreBounded(t *testing.T) {
+	w := withStreams(t)
+	w.router(nil)
+	w.serve(nil, big())
+	for _, extra := range []int{0, 1} {
+		size := run.MaxResultInDetails + extra
+		work := call(w.newRun(), "s-1", "big", number(`{"bytes":%}`, size))
+		work.GetCall().Result = &planv1.JsonText{Text: `"nothing"`}
+		value := `"` + strings.Repeat("x", size-2) + `"`
+		want := `{"output":` + value + `}`
+		if extra > 0 {
+			want = fmt.Sprintf(`{"output_omitted":{"size":%d,"sha256":"%x"}}`, size, sha256.Sum256([]byte(value)))
+		}
+		if got := failure(t, w.do(work), tool.CodeSchemaMismatch).GetDetails().GetText(); got != want {
+			t.Errorf("%d bytes: %.200s", size, got)
 		}
 	}
 }
