@@ -135,6 +135,27 @@ func (s State) LedgerSettled() bool {
 	return settled
 }
 
+// LeftUnderWay says whether the run ended while actions were under way or the planner owed an answer: nobody waits for those
+// any more.
+func (s State) LeftUnderWay() bool {
+	d := s.data()
+	if !d.terminal() {
+		return false
+	}
+	if last := d.lastPlanning(); last != nil {
+		switch last.st.GetOutcome() {
+		case runv1.PlanningOutcome_PLANNING_OUTCOME_CANCELLED, runv1.PlanningOutcome_PLANNING_OUTCOME_TIMED_OUT:
+			return true
+		}
+	}
+	return d.actions.sum().open > 0
+}
+
+// Ends says whether an event ends its run.
+func Ends(e *runv1.Event) bool {
+	return e.GetRunCompleted() != nil || e.GetRunFailed() != nil || e.GetRunCancelled() != nil
+}
+
 func (d *data) terminal() bool {
 	switch d.status {
 	case runv1.RunStatus_RUN_STATUS_COMPLETED, runv1.RunStatus_RUN_STATUS_FAILED, runv1.RunStatus_RUN_STATUS_CANCELLED:

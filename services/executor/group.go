@@ -64,7 +64,8 @@ type group struct {
 	sealed *runv1.Group
 }
 
-// cancelled runs need their queue emptied before what the cancel owes is published.
+// cancelled runs, and runs that ended while something was under way, need their queue emptied before what they still owe is
+// published.
 type cancelled struct {
 	runID string
 	works []*work
@@ -149,9 +150,16 @@ func (o *owner) prepare(g *group) {
 					works = append(works, newWork(w, c.state.Revision()))
 				}
 			}
-			cancel = cancel || e.GetCancelRequested() != nil
+			cancel = cancel || e.GetCancelRequested() != nil || run.Ends(e) && c.state.LeftUnderWay()
 		}
 		if cancel {
+			if c.state.Terminal() {
+				// Revocations of an earlier commit may still wait in the queue.
+				works = works[:0]
+				for _, w := range run.Pending(c.state) {
+					works = append(works, newWork(w, c.state.Revision()))
+				}
+			}
 			g.cancels = append(g.cancels, cancelled{c.run.id, works})
 		} else {
 			g.works = append(g.works, works...)

@@ -42,7 +42,7 @@ type source interface {
 type outside interface {
 	// Publish stores work; that somebody has it already is success.
 	Publish(w *work)
-	// Cancelled tells tools in flight, removes what waits of the run, and then publishes what the cancel itself owes.
+	// Cancelled tells tools in flight, removes what waits of the run, and then publishes what the run still owes.
 	Cancelled(runID string, then []*work)
 	// Answer tells a report's sender.
 	Answer(to string, a *runv1.Answer)
