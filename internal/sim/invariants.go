@@ -103,7 +103,7 @@ func (w *world) restored(s run.State) run.State {
 	return again
 }
 
-// checkSnapshot: a state read back is the same one, and wants and owes the same.
+// checkSnapshot: a state read back from its snapshot m is the same one, and wants and owes the same.
 func (w *world) checkSnapshot(s run.State, m *runv1.RunState) {
 	at := fmt.Sprintf("%s at revision %d", s.RunID(), s.Revision())
 	again, err := run.Restore(m)
@@ -115,7 +115,7 @@ func (w *world) checkSnapshot(s run.State, m *runv1.RunState) {
 		w.breaks("snapshot", "%s: the restored snapshot has another hash", at)
 	case again.Revision() != s.Revision() || again.Status() != s.Status() || again.Phase() != s.Phase():
 		w.breaks("snapshot", "%s: restored it is %s, %s at revision %d", at, again.Status(), again.Phase(), again.Revision())
-	case !proto.Equal(again.Snapshot(), s.Snapshot()):
+	case !proto.Equal(again.Snapshot(), m):
 		w.breaks("snapshot", "%s: the snapshot of the restored state is another one", at)
 	}
 	a, okA := run.NextDeadline(s)

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,6 +27,7 @@ func main() {
 	workers := flag.Int("workers", runtime.GOMAXPROCS(0), "how many seeds to run at once")
 	verbose := flag.Bool("v", false, "print what happens")
 	flag.Parse()
+	debug.SetGCPercent(400) // worlds are small and short
 
 	if *one != 0 {
 		os.Exit(report(*one, simulate(*one, *verbose)))

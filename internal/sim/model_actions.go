@@ -38,7 +38,7 @@ func (m *model) requested(e *runv1.Event, b *runv1.ActionRequested) {
 	if made := b.GetAttempt() - s.before; made > max(1, p.GetRetry().GetMaxAttempts()) {
 		m.breaks("retries", "%s is attempt %d of %d", b.GetActionId(), made, p.GetRetry().GetMaxAttempts())
 	}
-	if before := s.newest; before != nil && (before.open() || !before.idempotent && !before.settled() && !m.w.tool.forced[before.key]) {
+	if before := s.newest; before != nil && (before.open() || !before.idempotent && !before.settled() && !m.w.tool.forced[effectKey(before.tool, before.key)]) {
 		m.breaks("at_most_once", "%s is asked for, and it is not known how %s ended", b.GetActionId(), before.id)
 	}
 	if p.GetConfirm() && !isUndo(id) && !s.approved {
@@ -144,7 +144,7 @@ func (m *model) observed(b *runv1.ObservationRecorded) {
 	if a.settled() && !(a.state == broken && a.seen.GetError().GetCode() == "timeout") {
 		m.breaks("no_decision_twice", "a second result of %s", a.id)
 	}
-	if o.GetOutcome() != runv1.Outcome_OUTCOME_REVOKED && o.GetError().GetCode() != "timeout" && m.w.tool.started[m.id+"/"+a.id] == 0 && m.w.tool.effects[a.key] == 0 {
+	if o.GetOutcome() != runv1.Outcome_OUTCOME_REVOKED && o.GetError().GetCode() != "timeout" && m.w.tool.started[m.id+"/"+a.id] == 0 && m.w.tool.effects[effectKey(a.tool, a.key)] == 0 {
 		m.breaks("results", "%s was never executed and has the result %s", a.id, o.GetOutcome())
 	}
 	if a.open() {

@@ -343,7 +343,7 @@ func (m *model) retry(e *runv1.Event, b *runv1.StepRetryScheduled) {
 		}
 		approved := s.approved
 		if a := s.newest; a != nil && !a.settled() {
-			m.w.tool.forced[a.key] = true
+			m.w.tool.forced[effectKey(a.tool, a.key)] = true
 		}
 		m.reset(s)
 		s.approved = approved
@@ -604,6 +604,9 @@ func (m *model) runFailed(e *runv1.Event, lost []string) {
 		because = r != nil && r.outcome == "given_up"
 	case "planning_timeout":
 		because = r != nil && r.outcome == "timed_out"
+		if m.planTime >= 10*time.Minute {
+			m.breaks("progress", "%s was never answered, and nobody who was asked takes so long", r.id)
+		}
 	case "plan_rejected":
 		because = r != nil && r.outcome == "rejected" && r.attempt >= m.attempts
 	case "patch_rejected":

@@ -157,8 +157,9 @@ func (o *owner) judge(r *held, m *message, report *runv1.Report) {
 	}
 	c := o.open(r, report.GetTimerDue())
 	step := run.Advance(r.state, report, c.time)
-	answer := run.AnswerFor(step.State, report, step.Event)
+	var answer *runv1.Answer
 	if m != nil {
+		answer = run.AnswerFor(step.State, report, step.Event)
 		o.w.say("owner %d: report %s is %s", o.epoch, m.report.GetId(), answer.GetOutcome())
 	}
 	if len(step.Events) == 0 {
@@ -359,7 +360,13 @@ func (o *owner) stored(g *group, result outcome) {
 		o.end(time.Second)
 		return
 	}
-	if w.fault(0.004) {
+	odds := 0.004
+	for _, c := range g.commits {
+		if c.more {
+			odds = 0.2 // between the commits of one decision
+		}
+	}
+	if w.fault(odds) {
 		o.crash("after an append, before its effects")
 		return
 	}

@@ -31,6 +31,9 @@ func newWorkshop() workshop {
 		effects: map[string]int{}, forced: map[string]bool{}}
 }
 
+// effectKey: keys are a tool's own.
+func effectKey(tool, key string) string { return tool + " " + key }
+
 func subject(work *runv1.Work) string {
 	switch b := work.GetBody().(type) {
 	case *runv1.Work_Plan:
@@ -149,7 +152,7 @@ func (w *world) call(id string, c *runv1.CallWork, stale bool) time.Duration {
 		w.result(id, c.GetActionId(), failure("timeout"), w.soon())
 		return w.soon()
 	}
-	if o := w.tool.known[c.GetIdempotencyKey()]; o != nil && c.GetIdempotent() {
+	if o := w.tool.known[effectKey(c.GetTool(), c.GetIdempotencyKey())]; o != nil && c.GetIdempotent() {
 		w.result(id, c.GetActionId(), o, w.soon())
 		return w.soon()
 	}
@@ -190,7 +193,7 @@ func (w *world) begins(id string, c *runv1.CallWork) {
 
 // execute is the end of an execution: what it did outside, and what it says. nil: there will never be an answer.
 func (w *world) execute(action string, c *runv1.CallWork) *runv1.Observation {
-	key := c.GetIdempotencyKey()
+	key := effectKey(c.GetTool(), c.GetIdempotencyKey())
 	if o := w.tool.known[key]; o != nil && c.GetIdempotent() {
 		return o // another instance was faster
 	}
