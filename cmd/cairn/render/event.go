@@ -68,7 +68,11 @@ func eventText(e *runv1.Event) string {
 		return b.StepCancelled.GetStepId()
 	case *runv1.Event_StepRetryScheduled:
 		r := b.StepRetryScheduled
-		return join(fmt.Sprintf("%s attempt %d at %s", r.GetStepId(), r.GetAttempt(), r.GetDue().AsTime().Format("15:04:05.000 MST")), ErrorText(r.GetError()))
+		when := "at once"
+		if r.GetDue() != nil {
+			when = "at " + r.GetDue().AsTime().Format("15:04:05.000 MST")
+		}
+		return join(fmt.Sprintf("%s attempt %d %s", r.GetStepId(), r.GetAttempt(), when), ErrorText(r.GetError()))
 	}
 	return lifecycleText(e)
 }

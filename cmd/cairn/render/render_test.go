@@ -6,6 +6,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	planv1 "github.com/cairnrun/cairn/proto/cairn/plan/v1"
@@ -88,9 +89,9 @@ func TestTreeSaysWhatEachStepDid(t *testing.T) {
 	var tree Tree
 	got := strings.Join(tree.Lines(example(t), Options{Now: time.UnixMilli(1012)}), "\n")
 	for _, want := range []string{
-		"✓ ├─ parse        看懂愿望  model: iPhone 15 Pro 12ms",
-		"✗ │  ├─ stock     check_failed: none left 8ms",
-		"⠋ │  └─ delivery  attempt 2 1.0s",
+		"✓ ├─ parse        看懂愿望  model: iPhone 15 Pro  (12ms)",
+		"✗ │  ├─ stock     check_failed: none left  (8ms)",
+		"⠋ │  └─ delivery  attempt 2  (1.0s)",
 		"· │  price        after stock, delivery",
 		"attempt 2 follows: timeout",
 		"? │  └─ ask       input-1: Really?",
@@ -180,5 +181,82 @@ func TestEveryEventHasAName(t *testing.T) {
 			t.Errorf("%s is named %q", fields.Get(i).Name(), name)
 		}
 		_ = EventText(e)
+	}
+}
+
+// What the tree tells beside the steps' own results: whole names of items where nothing bounds the line, why a step was
+// skipped, what was undone, and what had failed when the run ended.
+func TestTreeTellsItemsSkipsUndoneAndUnmendedSteps(t *testing.T) {
+	json := func(s string) *planv1.JsonText { return &planv1.JsonText{Text: s} }
+	value := func(s string) *runv1.Value { return &runv1.Value{Value: &runv1.Value_Inline{Inline: json(s)}} }
+	s := &runv1.RunState{
+		Plan: planOf(t, "a_rather_long_name_of_a_step_with_items:\nbroken:\nrefused:\npause:\nbook:\nmend:\nask:\nlate:"),
+		Steps: []*runv1.StepState{
+			{StepId: "a_rather_long_name_of_a_step_with_items", Status: runv1.StepStatus_STEP_STATUS_SUCCEEDED, Items: []*planv1.JsonText{json("1")}},
+			{StepId: "a_rather_long_name_of_a_step_with_items[0]", Status: runv1.StepStatus_STEP_STATUS_SUCCEEDED, Result: value("7")},
+			{StepId: "broken", Status: runv1.StepStatus_STEP_STATUS_SKIPPED, SkipReason: "policy"},
+			{StepId: "refused", Status: runv1.StepStatus_STEP_STATUS_SKIPPED, SkipReason: "policy", Action: 1},
+			{StepId: "pause", Status: runv1.StepStatus_STEP_STATUS_SUCCEEDED, Result: value("null")},
+			{StepId: "book", Status: runv1.StepStatus_STEP_STATUS_SUCCEEDED, Result: value(`"B-1"`)},
+			{StepId: "mend", Status: runv1.StepStatus_STEP_STATUS_CANCELLED, Error: &runv1.Error{Code: "check_failed", Message: "none"},
+				Policy: planv1.FailurePolicy_FAILURE_POLICY_REPLAN_STEP},
+			{StepId: "ask", Status: runv1.StepStatus_STEP_STATUS_CANCELLED},
+			{StepId: "late", Status: runv1.StepStatus_STEP_STATUS_CANCELLED, Error: &runv1.Error{Code: "timeout"}},
+		},
+		Actions:       []*runv1.ActionState{{Error: &runv1.Error{Code: "no_text", Message: "没有文字"}}},
+		Compensations: []*runv1.StepState{{StepId: "book[undo]", Status: runv1.StepStatus_STEP_STATUS_SUCCEEDED, Result: value("true")}},
+	}
+	lines := func(o Options) []string {
+		var out []string
+		for _, l := range new(Tree).Lines(s, o) {
+			out = append(out, strings.Join(strings.Fields(l), " "))
+		}
+		return out
+	}
+	want := []string{
+		"✓ ├─ a_rather_long_name_of_a_step_with_items 1 items",
+		"✓ │ a_rather_long_name_of_a_step_with_items[0] 7",
+		"↷ ├─ broken skipped: policy: empty_text: nothing to read",
+		"↷ ├─ refused skipped: policy: no_text: 没有文字",
+		"✓ ├─ pause",
+		"✓ ├─ book B-1",
+		"✓ │ book[undo] undone: true",
+		"✗ ├─ mend check_failed: none",
+		"– ├─ ask cancelled",
+		"– └─ late cancelled: timeout",
+	}
+	if diff := cmp.Diff(want, lines(Options{Skipped: map[string]string{"broken": "empty_text: nothing to read"}})); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	// An item's name is not cut to the column of short step ids.
+	s.Plan, s.Steps[0].StepId, s.Steps[1].StepId = planOf(t, "each:"), "each", "each[0]"
+	if got := lines(Options{Width: 80}); len(got) != 2 || got[1] != "✓ each[0] 7" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestARetryWithoutDelayHasNoTime(t *testing.T) {
+	e := &runv1.Event{Body: &runv1.Event_StepRetryScheduled{StepRetryScheduled: &runv1.StepRetryScheduled{
+		StepId: "each[2]", Attempt: 2, Error: &runv1.Error{Code: "unavailable", Message: "busy"}}}}
+	if got := NewView("r").PlainLines(e); len(got) != 1 || got[0] != "◷ each[2] attempt 2 at once: unavailable: busy" {
+		t.Errorf("got %q", got)
+	}
+	e.GetStepRetryScheduled().Due = timestamppb.New(time.UnixMilli(1500))
+	if got := EventText(e); got != "each[2] attempt 2 at 00:00:01.500 UTC: unavailable: busy" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestOnlyReplansThatChangedThePlanAreCounted(t *testing.T) {
+	s := example(t)
+	s.Replans = 2
+	s.Planning = []*runv1.PlanningRequest{{Outcome: runv1.PlanningOutcome_PLANNING_OUTCOME_ACCEPTED},
+		{Replan: true, Outcome: runv1.PlanningOutcome_PLANNING_OUTCOME_DECLINED}}
+	if got := Header(s, Options{})[1]; got != "rabc · plan 1 · executing" {
+		t.Errorf("got %q", got)
+	}
+	s.Planning = append(s.Planning, &runv1.PlanningRequest{Replan: true, Outcome: runv1.PlanningOutcome_PLANNING_OUTCOME_ACCEPTED})
+	if got := Header(s, Options{})[1]; got != "rabc · plan 1 (replanned once) · executing" {
+		t.Errorf("got %q", got)
 	}
 }

@@ -21,6 +21,8 @@ type Options struct {
 	Now time.Time
 	// Frame moves the sign of running steps.
 	Frame int
+	// Skipped says of skipped steps what the state does not: the detail of their StepSkipped event.
+	Skipped map[string]string
 }
 
 // Tree draws a plan with what its steps did. It keeps the layout of the newest plan version that it saw.
@@ -37,7 +39,7 @@ const narrow = 12
 // Rows is the number of steps drawn.
 func (t *Tree) Rows() int { return len(t.rows) }
 
-// Longer ids and titles are cut.
+// Longer ids and titles are cut on a terminal, and stick out elsewhere.
 const (
 	maxIDColumns    = 28
 	maxTitleColumns = 28
@@ -72,14 +74,24 @@ func (t *Tree) Lines(s *runv1.RunState, o Options) []string {
 	for _, st := range s.GetSteps() {
 		states[st.GetStepId()] = st
 	}
+	for _, st := range s.GetCompensations() {
+		states[st.GetStepId()] = st
+	}
 	d := drawing{Options: o, run: s, states: states, wide: t.wide, titles: t.titles}
+	for _, r := range t.rows {
+		for _, id := range d.subs(r) {
+			d.wide = min(max(d.wide, Width(below(r.prefix)+id)), maxIDColumns)
+		}
+	}
 	if o.Width > 0 {
 		d.wide = min(d.wide, max(8, o.Width/2))
 	}
 	lines := make([]drawn, 0, len(t.rows))
 	for _, r := range t.rows {
 		lines = append(lines, d.step(r))
-		lines = append(lines, d.items(r)...)
+		for _, id := range d.subs(r) {
+			lines = append(lines, d.sub(r, id))
+		}
 	}
 	return d.fit(lines)
 }
@@ -103,27 +115,54 @@ func (d drawing) step(r row) drawn {
 	return d.line(r.prefix, r.step.GetId(), titleOf(r.step), what, st)
 }
 
-// items shows what became of a for_each step's items: each while they are few, else only those that ask for attention.
-func (d drawing) items(r row) []drawn {
-	st := d.states[r.step.GetId()]
+// undoSuffix marks what takes a step's effect back.
+const undoSuffix = "[undo]"
+
+// subs are what stands below a step on lines of their own: the items of for_each, each while they are few, else only
+// those that ask for attention, and what takes the step's effect back, once that is asked for.
+func (d drawing) subs(r row) []string {
+	items := d.states[r.step.GetId()].GetItems()
 	const few = 8
-	var out []drawn
-	prefix := strings.NewReplacer("├─ ", "│  ", "└─ ", "   ").Replace(r.prefix)
-	for i := range st.GetItems() {
+	var out []string
+	for i := range items {
 		id := fmt.Sprintf("%s[%d]", r.step.GetId(), i)
-		item := d.states[id]
-		quiet := item.GetStatus() == runv1.StepStatus_STEP_STATUS_SUCCEEDED || item.GetStatus() <= runv1.StepStatus_STEP_STATUS_READY
-		if len(st.GetItems()) > few && quiet {
-			continue
+		status := d.states[id].GetStatus()
+		quiet := status == runv1.StepStatus_STEP_STATUS_SUCCEEDED || status <= runv1.StepStatus_STEP_STATUS_READY
+		if len(items) <= few || !quiet {
+			out = append(out, id)
 		}
-		out = append(out, d.line(prefix+"   ", id, "", d.what(row{step: r.step}, item), item))
+		if u := id + undoSuffix; d.states[u] != nil {
+			out = append(out, u)
+		}
+	}
+	if u := r.step.GetId() + undoSuffix; d.states[u] != nil {
+		out = append(out, u)
 	}
 	return out
 }
 
+func (d drawing) sub(r row, id string) drawn {
+	st := d.states[id]
+	what := d.what(row{step: r.step}, st)
+	if strings.HasSuffix(id, undoSuffix) && st.GetStatus() == runv1.StepStatus_STEP_STATUS_SUCCEEDED {
+		what = join("undone", what)
+	}
+	return d.line(below(r.prefix), id, "", what, st)
+}
+
+// below is the prefix of what belongs to a step and stands on its own line.
+func below(prefix string) string {
+	return strings.NewReplacer("├─ ", "│  ", "└─ ", "   ").Replace(prefix) + "   "
+}
+
 func (d drawing) line(prefix, id, title, what string, st *runv1.StepState) drawn {
-	sign, color := signOf(st.GetStatus(), d.Frame)
-	name := Pad(Cut(prefix+id, d.wide), d.wide)
+	status := outcome(st)
+	sign, color := signOf(status, d.Frame)
+	name := prefix + id
+	if d.Width > 0 {
+		name = Cut(name, d.wide)
+	}
+	name = Pad(name, d.wide)
 	took := d.took(st)
 	left := 0
 	if d.Width > 0 {
@@ -138,25 +177,40 @@ func (d drawing) line(prefix, id, title, what string, st *runv1.StepState) drawn
 		if d.Width > 0 {
 			// The title gives way to what the step did.
 			columns = min(columns, max(12, left/3))
+			title = Cut(title, columns)
 		}
-		detail = Pad(Cut(title, columns), columns) + "  " + what
+		detail = Pad(title, columns) + "  " + what
 	} else if title == "" {
 		detail = what
 	}
 	if d.Width > 0 {
 		detail = Pad(Cut(detail, max(0, left)), max(0, left))
 	}
-	text := d.paint(color, sign) + " " + d.paint(treeColor(st.GetStatus()), name) + "  " + d.paint(detailColor(st.GetStatus()), detail)
-	if took != "" {
+	text := d.paint(color, sign) + " " + d.paint(treeColor(status), name) + "  " + d.paint(detailColor(status), detail)
+	switch {
+	case took != "" && d.Width > 0:
 		text += " " + d.paint(dim, took)
+	case took != "":
+		// Without columns the time would look like a part of the text.
+		text = strings.TrimRight(text, " ") + "  " + d.paint(dim, "("+took+")")
 	}
-	return drawn{text: strings.TrimRight(text, " "), status: st.GetStatus()}
+	return drawn{text: strings.TrimRight(text, " "), status: status}
+}
+
+// outcome is the status that is shown. A step that had failed, and that the run's end found waiting for a replan or a
+// person, is told by its failure.
+func outcome(st *runv1.StepState) runv1.StepStatus {
+	if st.GetStatus() == runv1.StepStatus_STEP_STATUS_CANCELLED && st.GetError() != nil &&
+		st.GetPolicy() != planv1.FailurePolicy_FAILURE_POLICY_UNSPECIFIED {
+		return runv1.StepStatus_STEP_STATUS_FAILED
+	}
+	return st.GetStatus()
 }
 
 // what says in a few words what a step did or waits for.
 func (d drawing) what(r row, st *runv1.StepState) string {
 	var parts []string
-	switch st.GetStatus() {
+	switch outcome(st) {
 	case runv1.StepStatus_STEP_STATUS_SUCCEEDED:
 		if n := len(st.GetItems()); n > 0 {
 			return fmt.Sprintf("%d items", n)
@@ -165,13 +219,9 @@ func (d drawing) what(r row, st *runv1.StepState) string {
 	case runv1.StepStatus_STEP_STATUS_FAILED, runv1.StepStatus_STEP_STATUS_REPLANNING:
 		return ErrorText(st.GetError())
 	case runv1.StepStatus_STEP_STATUS_SKIPPED:
-		return "skipped: " + strings.ReplaceAll(st.GetSkipReason(), "_", " ")
+		return "skipped: " + join(strings.ReplaceAll(st.GetSkipReason(), "_", " "), d.skipped(st))
 	case runv1.StepStatus_STEP_STATUS_CANCELLED:
-		if st.GetError() != nil {
-			// It had failed, and the run ended before a replan could mend it.
-			return ErrorText(st.GetError())
-		}
-		return "cancelled"
+		return join("cancelled", ErrorText(st.GetError()))
 	case runv1.StepStatus_STEP_STATUS_REMOVED:
 		return "removed by a patch"
 	case runv1.StepStatus_STEP_STATUS_RUNNING:
@@ -198,6 +248,17 @@ func (d drawing) what(r row, st *runv1.StepState) string {
 		parts = append(parts, afterText(r.after))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// skipped says why a step was skipped: what its event says, else what its last action said.
+func (d drawing) skipped(st *runv1.StepState) string {
+	if text := d.Skipped[st.GetStepId()]; text != "" {
+		return Line(text)
+	}
+	if n := int(st.GetAction()); n > 0 && n <= len(d.run.GetActions()) {
+		return ErrorText(d.run.GetActions()[n-1].GetError())
+	}
+	return ""
 }
 
 func (d drawing) took(st *runv1.StepState) string {

@@ -57,10 +57,14 @@ func objectFields(text string) (string, bool) {
 	return strings.Join(parts, ", "), true
 }
 
-// Result shows a step's result: its value, or where the artifact is.
+// Result shows a step's result: its value, or where the artifact is. null says nothing: it is what steps without a
+// result have, such as those that wait.
 func Result(v *runv1.Value) string {
 	if a := v.GetArtifact(); a != nil {
 		return artifact(a)
+	}
+	if v.GetInline().GetText() == "null" {
+		return ""
 	}
 	return Value(v.GetInline())
 }

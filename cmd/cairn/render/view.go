@@ -18,13 +18,15 @@ type View struct {
 	ended *runv1.Event
 	// folded is the revision that snap shows.
 	folded int64
+	// skipped says why steps were skipped.
+	skipped map[string]string
 	// observed holds what came back for steps that have not ended yet.
 	observed map[string]*runv1.Observation
 }
 
 // NewView begins before the run's first event.
 func NewView(runID string) *View {
-	return &View{state: run.New(runID), observed: map[string]*runv1.Observation{}}
+	return &View{state: run.New(runID), observed: map[string]*runv1.Observation{}, skipped: map[string]string{}}
 }
 
 // Add takes the run's next event. An event that was seen before changes nothing.
@@ -35,6 +37,9 @@ func (v *View) Add(e *runv1.Event) {
 	v.state = run.Evolve(v.state, e)
 	if o := e.GetObservationRecorded(); o != nil && !o.GetLate() {
 		v.observed[o.GetStepId()] = o.GetObservation()
+	}
+	if k := e.GetStepSkipped(); k != nil {
+		v.skipped[k.GetStepId()] = k.GetDetail()
 	}
 	if line, ok := Story(e); ok {
 		v.story = append(v.story, line)
@@ -99,15 +104,12 @@ func orRun(step string) string {
 
 // Header is two lines: what is wanted, and where the run stands.
 func Header(s *runv1.RunState, o Options) []string {
-	goal := Line(s.GetPlan().GetGoal())
-	if goal == "" {
-		goal = Line(goalOf(s.GetSpec()))
-	}
+	goal := Goal(s)
 	parts := []string{s.GetRunId()}
 	if s.GetPlan() != nil {
 		p := fmt.Sprintf("plan %d", s.GetPlan().GetVersion())
-		if s.GetReplans() > 0 {
-			p += fmt.Sprintf(" (replanned %s)", times(int(s.GetReplans())))
+		if n := replanned(s); n > 0 {
+			p += fmt.Sprintf(" (replanned %s)", times(n))
 		}
 		parts = append(parts, p)
 	}
@@ -120,6 +122,25 @@ func Header(s *runv1.RunState, o Options) []string {
 		goal, sub = Cut(goal, o.Width), Cut(sub, o.Width)
 	}
 	return []string{o.paint(bold, goal), o.paint(dim, sub)}
+}
+
+// Goal is what the run is for, on one line.
+func Goal(s *runv1.RunState) string {
+	if g := s.GetPlan().GetGoal(); g != "" {
+		return Line(g)
+	}
+	return Line(goalOf(s.GetSpec()))
+}
+
+// replanned counts the replans that changed the plan, not those that were declined or refused.
+func replanned(s *runv1.RunState) int {
+	n := 0
+	for _, r := range s.GetPlanning() {
+		if r.GetReplan() && r.GetOutcome() == runv1.PlanningOutcome_PLANNING_OUTCOME_ACCEPTED {
+			n++
+		}
+	}
+	return n
 }
 
 func times(n int) string {
@@ -167,6 +188,7 @@ func elapsed(s *runv1.RunState, now time.Time) string {
 // Frame is the whole drawing of a run.
 func (v *View) Frame(o Options) []string {
 	s := v.State()
+	o.Skipped = v.skipped
 	lines := append(Header(s, o), "")
 	story := make([]string, 0, len(v.story)+1)
 	for _, l := range v.story {
