@@ -275,6 +275,41 @@ func TestReportsThatCannotBeJudgedAreDeadLetters(t *testing.T) {
 	w.drained(bus.StreamReports)
 }
 
+// A bucket that is deleted and made anew ends no watch and no key: the partitions are taken again all the same.
+func TestPartitionsAreTakenAgainWhenTheBucketOfOwnersIsMadeAnew(t *testing.T) {
+	w := newWorld(t, 2)
+	w.respond(responder.Config{})
+	w.start("a", nil)
+	w.start("b", nil)
+	w.submit("before", "chain 1")
+	if err := w.js.DeleteKeyValue(t.Context(), bus.BucketOwners); err != nil {
+		t.Fatal(err)
+	}
+	// Nobody renews a lease, so nobody asks for reports in the end.
+	for p := range 2 {
+		for limit := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+			c, err := w.js.Consumer(t.Context(), bus.StreamReports, fmt.Sprintf("executor-%d", p))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.CachedInfo().NumWaiting == 0 {
+				break
+			}
+			if time.Now().After(limit) {
+				t.Fatal("a partition is served without a lease")
+			}
+		}
+	}
+	if err := bus.Init(t.Context(), w.js, bus.Layout{Partitions: 2}); err != nil {
+		t.Fatal(err)
+	}
+	for p := range 2 {
+		id := w.onPartition(p, "after", 1)[0]
+		w.submit(id, "chain 1")
+		w.ended(id)
+	}
+}
+
 func mustMarshal(t *testing.T, m proto.Message) []byte {
 	t.Helper()
 	data, err := proto.Marshal(m)

@@ -29,7 +29,7 @@ type membership struct {
 
 	mu      sync.Mutex
 	members map[string]time.Time // when each was last seen, by this process's clock
-	owners  map[int]bool         // keys that are held, by anybody
+	owners  map[int]time.Time    // when each key that is held, by anybody, was last renewed, by this process's clock
 	changed time.Time            // when the set of members last changed
 	held    map[int]*tenure
 	working sync.WaitGroup
@@ -47,7 +47,7 @@ const memberPrefix = "member."
 func newMembership(cfg *Config, js jetstream.JetStream, partitions int) *membership {
 	return &membership{
 		cfg: cfg, log: cfg.Logger, js: js, keys: keys{js, cfg.Lease}, partitions: partitions,
-		members: map[string]time.Time{}, owners: map[int]bool{}, held: map[int]*tenure{}, wake: make(chan struct{}, 1), changed: time.Now(),
+		members: map[string]time.Time{}, owners: map[int]time.Time{}, held: map[int]*tenure{}, wake: make(chan struct{}, 1), changed: time.Now(),
 	}
 }
 
@@ -131,14 +131,21 @@ func (m *membership) watchOnce(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = w.Stop() }()
+	// This member's own key is renewed three times a lease. A watch that shows not even that shows nothing: its bucket may
+	// have been deleted and made anew, which ends no watch.
+	silence := time.NewTimer(2 * m.cfg.Lease)
+	defer silence.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-silence.C:
+			return errors.New("the watch has shown nothing for two leases")
 		case e, ok := <-w.Updates():
 			if !ok {
 				return errors.New("the watch ended")
 			}
+			silence.Reset(2 * m.cfg.Lease)
 			if e != nil {
 				m.seen(e.Key(), e.Operation() == jetstream.KeyValuePut)
 			}
@@ -163,7 +170,10 @@ func (m *membership) seen(key string, there bool) {
 		return
 	}
 	if p, err := strconv.Atoi(strings.TrimPrefix(key, "owner.")); err == nil {
-		m.owners[p] = there
+		delete(m.owners, p)
+		if there {
+			m.owners[p] = time.Now()
+		}
 	}
 }
 
@@ -195,7 +205,8 @@ func (m *membership) balance(ctx context.Context) {
 	for p, name := range assign(names, m.partitions) {
 		t := m.held[p]
 		switch {
-		case name == m.cfg.Name && t == nil && !m.owners[p]:
+		case name == m.cfg.Name && t == nil && time.Since(m.owners[p]) > 2*m.cfg.Lease:
+			// Nobody holds it, or nothing was seen of whoever did: taking it asks the server.
 			try = append(try, p)
 		case name != m.cfg.Name && t != nil && settled && !t.released:
 			m.log.Info("partition is given to another member", "partition", p, "to", name)
