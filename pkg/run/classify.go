@@ -57,6 +57,11 @@ var codeTable = []CodeRule{
 	{codePatchRejected, planFault, false, false, "the patch was refused, as often as may be"},
 	{codePlanningFailed, planFault, false, false, "the planner gave up and did not say why"},
 	{codePlanningTimeout, executionFault, true, false, "the planner did not answer within max_planning_time"},
+	{"no_plan", planFault, false, false, "no template fits the goal, and there is no model"},
+	{"planner_refused", planFault, false, false, "the model refused to plan"},
+	{"provider_rejected_schema", planFault, false, false, "the model's provider does not take the plan's schema"},
+	{"provider_rejected_request", planFault, false, false, "the model's provider does not take the request"},
+	{"prompt_too_large", planFault, false, false, "what the model must be told is over the planner's limit"},
 	{codeReplanLimit, planFault, false, false, "the run was replanned as often as may be"},
 	{codeOscillation, planFault, false, false, "the replanner comes back to what failed before"},
 	{codeNoProgress, planFault, false, false, "the replanner changes nothing"},
@@ -109,6 +114,28 @@ const (
 	refusedNotNow         = "not_now"
 	refusedTooMany        = "too_many"
 )
+
+// Refusal is a row of the table of refusals.
+type Refusal struct{ Code, Meaning string }
+
+// Refusals lists the codes of reports that are refused and change nothing. A refused plan or patch has the codes
+// plan_rejected and patch_rejected, and findings.
+func Refusals() []Refusal {
+	return []Refusal{
+		{refusedKeyReused, "a run with this id was submitted with another body"},
+		{refusedRunClosed, "the run has ended"},
+		{refusedUnknownRun, "there is no such run, or it is another tenant's"},
+		{refusedUnknownRequest, "nothing was asked under this id"},
+		{refusedRequestClosed, "the request has its answer, or its time is up"},
+		{refusedWithdrawn, "the question was withdrawn: what it asked about is known now"},
+		{refusedUnknownAction, "the run has no such action"},
+		{refusedAnswerConflict, "another answer or result was taken before"},
+		{refusedInvalidAnswer, "the answer is no JSON, too large, or not of the shape that was asked for"},
+		{refusedInvalidReport, "the report says nothing that the core knows"},
+		{refusedNotNow, "the run is in no state for it: quarantined, or without a plan to patch"},
+		{refusedTooMany, "persons have sent as many patches as a run takes"},
+	}
+}
 
 // Reasons of skipped steps.
 const (
