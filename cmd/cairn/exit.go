@@ -21,15 +21,18 @@ const (
 	exitBadInput    = 2
 	exitCancelled   = 3
 	exitUnavailable = 4
+	// exitInterrupted is what a shell says of a command that SIGINT ended.
+	exitInterrupted = 130
 )
 
 const exitCodesHelp = `Exit codes of every command:
 
-  0  done; for run, submit --wait and watch: the run completed
-  1  the run failed, replay --verify found a difference, or something unexpected happened
-  2  bad input: a flag, a file, a plan that is refused, an unknown run, an answer that does not fit
-  3  the run was cancelled
-  4  unavailable: no server answers, a port or the kept folder is taken, a folder cannot be written
+    0  done; for run, submit --wait and watch: the run completed
+    1  the run failed, replay --verify found a difference, or something unexpected happened
+    2  bad input: a flag, a file, a plan that is refused, an unknown run, an answer that does not fit
+    3  the run was cancelled
+    4  unavailable: no server answers, a port or the kept folder is taken, a folder cannot be written
+  130  interrupted (Ctrl-C, SIGTERM) before it was done; a run that was submitted goes on
 `
 
 // exit is an error with its exit code. Without err there is nothing more to say.
@@ -74,7 +77,7 @@ func exitCode(err error) int {
 	case errors.Is(err, client.ErrUnavailable):
 		return exitUnavailable
 	case errors.Is(err, context.Canceled):
-		return exitCancelled
+		return exitInterrupted
 	}
 	if s, ok := status.FromError(err); ok {
 		switch s.Code() {
@@ -90,7 +93,7 @@ func exitCode(err error) int {
 		case codes.Unavailable, codes.DeadlineExceeded:
 			return exitUnavailable
 		case codes.Canceled:
-			return exitCancelled
+			return exitInterrupted
 		}
 	}
 	return exitFailed

@@ -33,7 +33,7 @@ func TestExitCodes(t *testing.T) {
 		{badInputf("x"), exitBadInput},
 		{fmt.Errorf("wrapped: %w", badInputf("x")), exitBadInput},
 		{client.ErrUnavailable, exitUnavailable},
-		{context.Canceled, exitCancelled},
+		{context.Canceled, exitInterrupted},
 		{status.Error(codes.InvalidArgument, ""), exitBadInput},
 		{status.Error(codes.NotFound, ""), exitBadInput},
 		{status.Error(codes.AlreadyExists, ""), exitBadInput},
@@ -42,7 +42,7 @@ func TestExitCodes(t *testing.T) {
 		{busy.Err(), exitUnavailable},
 		{status.Error(codes.Unavailable, ""), exitUnavailable},
 		{status.Error(codes.DeadlineExceeded, ""), exitUnavailable},
-		{status.Error(codes.Canceled, ""), exitCancelled},
+		{status.Error(codes.Canceled, ""), exitInterrupted},
 		{status.Error(codes.Internal, ""), exitFailed},
 		{ended(&runv1.Event{Body: &runv1.Event_RunCompleted{RunCompleted: &runv1.RunCompleted{}}}), exitCompleted},
 		{ended(&runv1.Event{Body: &runv1.Event_RunFailed{RunFailed: &runv1.RunFailed{}}}), exitFailed},
@@ -113,7 +113,64 @@ func TestTheSecondInterruptLeavesAtOnce(t *testing.T) {
 	}
 	close(in.second)
 	err := <-done
-	if exitCode(err) != exitCancelled || !strings.Contains(err.Error(), "left run r1 before it ended") {
+	if exitCode(err) != exitInterrupted || !strings.Contains(err.Error(), "left run r1 before it ended") {
 		t.Errorf("exit code %d: %v", exitCode(err), err)
+	}
+}
+
+// hasty ends the run before it answers the cancel.
+type hasty struct {
+	apiv1.RunServiceClient
+	apiv1.QueryServiceClient
+	cancelled chan struct{}
+}
+
+func (h hasty) CancelRun(ctx context.Context, _ *apiv1.CancelRunRequest, _ ...grpc.CallOption) (*apiv1.CancelRunResponse, error) {
+	close(h.cancelled)
+	<-ctx.Done()
+	return nil, status.FromContextError(ctx.Err()).Err()
+}
+
+func (h hasty) WatchRun(context.Context, *apiv1.WatchRunRequest, ...grpc.CallOption) (grpc.ServerStreamingClient[apiv1.WatchRunResponse], error) {
+	return oneEvent{cancelled: h.cancelled}, nil
+}
+
+type oneEvent struct {
+	grpc.ServerStreamingClient[apiv1.WatchRunResponse]
+	cancelled chan struct{}
+}
+
+func (s oneEvent) Recv() (*apiv1.WatchRunResponse, error) {
+	<-s.cancelled
+	return &apiv1.WatchRunResponse{Event: &runv1.Event{RunId: "r1", Revision: 1, Body: &runv1.Event_RunCancelled{RunCancelled: &runv1.RunCancelled{}}}}, nil
+}
+
+func TestARunThatEndsBeforeTheCancelIsAnsweredEndsQuietly(t *testing.T) {
+	var out bytes.Buffer
+	a := &app{out: io.Discard, err: &out, output: outputText}
+	server := hasty{cancelled: make(chan struct{})}
+	in := &interrupts{first: make(chan struct{}), second: make(chan struct{})}
+	close(in.first)
+	err := a.followCancelling(t.Context(), &client.Client{Runs: server, Query: server}, &apiv1.SubmitRunResponse{RunId: "r1"}, in, nil, nil)
+	if exitCode(err) != exitCancelled || strings.Contains(out.String(), "cairn:") {
+		t.Errorf("exit code %d, said:\n%s", exitCode(err), out.String())
+	}
+}
+
+func TestCommandsToCopyReachTheSame(t *testing.T) {
+	for _, c := range []struct {
+		where client.Options
+		want  string
+	}{
+		{client.Options{}, "why r1"},
+		{client.Options{Dir: "my runs"}, "why r1 --dir 'my runs'"},
+		{client.Options{Dir: ".cairn", Server: "h:1"}, "why r1 --server h:1"},
+	} {
+		if got := (&app{where: c.where}).command("why", "r1"); !strings.HasSuffix(got, " "+c.want) {
+			t.Errorf("%+v: %s, want %s", c.where, got, c.want)
+		}
+	}
+	if got := quoted("it's"); got != `'it'\''s'` {
+		t.Errorf("quoted: %s", got)
 	}
 }

@@ -55,7 +55,7 @@ func startInterruptible(ctx context.Context, c dev.Config, in *interrupts) (*dev
 	}()
 	d, err := dev.Start(ctx, c)
 	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
-		return nil, &exit{exitCancelled, errors.New("interrupted before the run was submitted")}
+		return nil, &exit{exitInterrupted, errors.New("interrupted before the run was submitted")}
 	}
 	return d, err
 }

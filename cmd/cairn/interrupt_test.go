@@ -51,6 +51,31 @@ func TestTheFirstInterruptCancelsTheRun(t *testing.T) {
 	}
 }
 
+// Who stops watching leaves the run alone, and that is no cancelled run.
+func TestAnInterruptedWatchLeavesTheRunAlone(t *testing.T) {
+	t.Parallel()
+	_, _, kept := waiting(t)
+	out := &buffer{}
+	watch := exec.Command("cairn", "watch", "last", "--dir", kept)
+	watch.Stdout, watch.Stderr = out, out
+	if err := watch.Start(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the watch shows the run", func() bool { return strings.Contains(out.String(), "wait long") })
+	if err := watch.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if _ = watch.Wait(); watch.ProcessState.ExitCode() != exitInterrupted {
+		t.Errorf("exit code %d, want %d", watch.ProcessState.ExitCode(), exitInterrupted)
+	}
+	if want := "goes on. Cancel it with: cairn cancel r"; !strings.Contains(out.String(), want) || !strings.Contains(out.String(), " --dir "+kept) {
+		t.Errorf("%q and the folder are not in:\n%s", want, out)
+	}
+	if got := cairn(t, "list", "--dir", kept, "--filter", "state=waiting"); strings.Count(got, "wait long") != 1 {
+		t.Errorf("list of waiting runs:\n%s", got)
+	}
+}
+
 // A run that was left, here by SIGKILL, is open in its folder and goes on when the folder is served again.
 func TestARunThatWasLeftGoesOn(t *testing.T) {
 	t.Parallel()

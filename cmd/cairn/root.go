@@ -80,7 +80,7 @@ func (a *app) root() *cobra.Command {
 	add("client", a.submitCommand(), a.getCommand(), a.listCommand(), a.watchCommand(), a.cancelCommand(), a.answerCommand(),
 		a.eventsCommand(), a.whyCommand(), a.planCommand(), a.patchCommand(), a.replayCommand(), a.exportCommand(), a.toolCommand())
 	add("service", a.initCommand(), a.gatewayCommand(), a.plannerCommand(), a.executorCommand(), a.toolrouterCommand(), a.runstoreCommand())
-	root.AddCommand(&cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: exitCodesHelp})
+	root.AddCommand(a.versionCommand(), &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: exitCodesHelp})
 	return root
 }
 
@@ -109,6 +109,29 @@ func args(low, high int) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// command is a command line to copy that reaches what this one reaches.
+func (a *app) command(words ...string) string {
+	line := self()
+	for _, w := range words {
+		line += " " + quoted(w)
+	}
+	switch {
+	case a.where.Server != "":
+		return line + " --server " + quoted(a.where.Server)
+	case a.where.Dir != "":
+		return line + " --dir " + quoted(a.where.Dir)
+	}
+	return line
+}
+
+// quoted is a word as a shell reads it.
+func quoted(w string) string {
+	if w != "" && !strings.ContainsFunc(w, func(r rune) bool { return r <= ' ' || strings.ContainsRune("'\"$`\\|&;<>()*?[]#~{}!", r) }) {
+		return w
+	}
+	return "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
 }
 
 // self is how this program was called, for commands that are shown to copy.

@@ -151,12 +151,19 @@ func (a *app) dir() string {
 // followCancelling shows a run until it ends. The first interrupt asks for cancel, the second leaves.
 func (a *app) followCancelling(ctx context.Context, cl *client.Client, resp *apiv1.SubmitRunResponse, in *interrupts, failed <-chan struct{}, why func() error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	listening := make(chan struct{})
+	defer func() {
+		cancel(nil)
+		<-listening
+	}()
 	go func() {
+		defer close(listening)
 		select {
 		case <-in.first:
 			fmt.Fprintln(a.err, "\ncancel asked for; once more to leave at once")
-			if _, err := cl.Runs.CancelRun(ctx, &apiv1.CancelRunRequest{RunId: resp.GetRunId(), Reason: "interrupted", By: "cairn run"}); err != nil {
+			_, err := cl.Runs.CancelRun(ctx, &apiv1.CancelRunRequest{RunId: resp.GetRunId(), Reason: "interrupted", By: "cairn run"})
+			// The run may have ended before the answer came: then nobody waits for it any more.
+			if err != nil && ctx.Err() == nil {
 				fmt.Fprintln(a.err, "cairn: cancel: "+errorText(err))
 			}
 		case <-failed:
@@ -166,7 +173,7 @@ func (a *app) followCancelling(ctx context.Context, cl *client.Client, resp *api
 		}
 		select {
 		case <-in.second:
-			cancel(&exit{exitCancelled, fmt.Errorf("left run %s before it ended; it goes on when the folder is opened again by \"cairn run\" or \"cairn dev\"", resp.GetRunId())})
+			cancel(&exit{exitInterrupted, fmt.Errorf("left run %s before it ended; it goes on when the folder is served again: %s dev --dir %s", resp.GetRunId(), self(), quoted(a.dir()))})
 		case <-failed:
 			cancel(why())
 		case <-ctx.Done():
@@ -189,9 +196,8 @@ func (a *app) followCancelling(ctx context.Context, cl *client.Client, resp *api
 }
 
 func (a *app) lookCloser(resp *apiv1.SubmitRunResponse) {
-	id, me, dir := resp.GetRunId(), self(), ""
-	if a.where.Dir != "" && a.where.Dir != os.Getenv("CAIRN_DIR") {
-		dir = " --dir " + a.where.Dir
-	}
-	fmt.Fprintf(a.out, "\nlook closer:\n  %s events %s%s\n  %s why %s%s\n  %s replay %s --verify%s\n", me, id, dir, me, id, dir, me, id, dir)
+	id := resp.GetRunId()
+	// The folder is always named: without it, a server that runs on this machine would be asked.
+	a.where.Server, a.where.Dir = "", a.dir()
+	fmt.Fprintf(a.out, "\nlook closer:\n  %s\n  %s\n  %s\n", a.command("events", id), a.command("why", id), a.command("replay", id, "--verify"))
 }

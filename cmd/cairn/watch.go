@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -42,7 +43,7 @@ func (a *app) watchUntilEnd(ctx context.Context, cl *client.Client, id string, a
 	go func() {
 		select {
 		case <-in.first:
-			cancel(&exit{exitCancelled, errWatchLeft(id)})
+			cancel(&exit{exitInterrupted, fmt.Errorf("stopped watching; run %s goes on. Cancel it with: %s", id, a.command("cancel", id))})
 		case <-ctx.Done():
 		}
 	}()
@@ -57,10 +58,4 @@ func (a *app) watchUntilEnd(ctx context.Context, cl *client.Client, id string, a
 		return err
 	}
 	return ended(view.Ended())
-}
-
-type errWatchLeft string
-
-func (e errWatchLeft) Error() string {
-	return "stopped watching; run " + string(e) + " goes on. Cancel it with: cairn cancel " + string(e)
 }
