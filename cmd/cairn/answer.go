@@ -48,6 +48,6 @@ func (a *app) answerCommand() *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().StringVar(&req.By, "by", "cairn", "who answers, for the log")
+	c.Flags().StringVar(&req.By, "by", userName(), "who answers, for the log")
 	return c
 }

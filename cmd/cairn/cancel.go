@@ -11,7 +11,7 @@ import (
 )
 
 func (a *app) cancelCommand() *cobra.Command {
-	req := &apiv1.CancelRunRequest{By: "cairn"}
+	req := &apiv1.CancelRunRequest{By: userName()}
 	c := &cobra.Command{
 		Use:   "cancel RUN",
 		Short: "Cancel a run",

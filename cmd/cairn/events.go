@@ -15,8 +15,8 @@ func (a *app) eventsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "events RUN",
 		Short: "Show every event of a run",
-		Long: "Shows every event of a run's log, an event a line: revision, time, whether it was recorded (R) or decided (D), what it is.\n" +
-			"-o jsonl prints the events whole. RUN is an id, the beginning of one, or \"last\".",
+		Long: "Shows every event of a run's log, an event a line: revision, time (UTC), whether it was recorded (R) or decided\n" +
+			"(D), what it is. -o jsonl prints the events whole. RUN is an id, the beginning of one, or \"last\".",
 		Args: args(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
 			cl, err := client.Read(c.Context(), a.where)

@@ -42,6 +42,12 @@ func (a *app) follow(ctx context.Context, c *client.Client, runID string, after 
 		if err := a.earlier(ctx, c, view, after); err != nil {
 			return nil, err
 		}
+		if n := view.State().GetRevision(); n < after {
+			return nil, badInputf("--after %d: run %s has %d events so far", after, runID, n)
+		}
+		if view.Ended() != nil {
+			return view, show.tick()
+		}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

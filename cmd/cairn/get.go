@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -20,47 +21,108 @@ func (a *app) getCommand() *cobra.Command {
 		Short: "Show where a run stands",
 		Args:  args(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
-			s, err := a.getRun(c, args[0], revision)
+			r, err := a.getRun(c, args[0], revision)
 			if err != nil {
 				return err
 			}
 			if a.asJSON() {
-				return a.printMessage(s)
+				return a.printMessage(r.state)
 			}
-			return a.printRun(s)
+			return a.printRun(r)
 		},
 	}
 	c.Flags().Int64Var(&revision, "revision", 0, "the state at this revision, in place of now")
 	return c
 }
 
-func (a *app) getRun(c *cobra.Command, typed string, revision int64) (*runv1.RunState, error) {
+// shownRun is a run's state with what drawing it needs besides.
+type shownRun struct {
+	state *runv1.RunState
+	// now is what durations of steps under way are counted to; the zero time leaves them out.
+	now time.Time
+	// skipped says why steps were skipped, by their events.
+	skipped map[string]string
+}
+
+// at is a state of the past: its clock stands still at its newest event.
+func at(s *runv1.RunState) shownRun {
+	r := shownRun{state: s}
+	if s.GetUpdatedAt() != nil {
+		r.now = s.GetUpdatedAt().AsTime()
+	}
+	return r
+}
+
+func (a *app) getRun(c *cobra.Command, typed string, revision int64) (shownRun, error) {
 	cl, err := client.Read(c.Context(), a.where)
 	if err != nil {
-		return nil, err
+		return shownRun{}, err
 	}
 	defer cl.Close()
 	id, err := cl.RunID(c.Context(), typed)
 	if err != nil {
-		return nil, err
+		return shownRun{}, err
 	}
 	resp, err := cl.Query.GetRun(c.Context(), &apiv1.GetRunRequest{RunId: id, Revision: revision})
-	return resp.GetRun(), err
+	if err != nil {
+		return shownRun{}, err
+	}
+	r := at(resp.GetRun())
+	if revision == 0 {
+		r.now = time.Now()
+	}
+	if !a.asJSON() {
+		r.skipped, err = skipDetails(c.Context(), cl, r.state)
+	}
+	return r, err
 }
 
-func (a *app) printRun(s *runv1.RunState) error {
-	o := drawing(a.out)
-	o.Now = time.Now()
+// maxSkipDetails bounds the events that are asked for to draw one run.
+const maxSkipDetails = 50
+
+// skipDetails fetches what the state leaves out: why steps were skipped.
+func skipDetails(ctx context.Context, cl *client.Client, s *runv1.RunState) (map[string]string, error) {
+	out := map[string]string{}
+	for _, st := range s.GetSteps() {
+		if st.GetStatus() != runv1.StepStatus_STEP_STATUS_SKIPPED || st.GetRevision() < 1 || len(out) == maxSkipDetails {
+			continue
+		}
+		req := &apiv1.ListEventsRequest{RunId: s.GetRunId(), AfterRevision: st.GetRevision() - 1, PageSize: 1}
+		resp, err := cl.Query.ListEvents(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range resp.GetEvents() {
+			if k := e.GetStepSkipped(); k.GetStepId() == st.GetStepId() {
+				out[st.GetStepId()] = k.GetDetail()
+			}
+		}
+	}
+	return out, nil
+}
+
+func (a *app) printRun(r shownRun) error {
+	s, o := r.state, drawing(a.out)
+	o.Now = r.now
 	for _, line := range render.Header(s, o) {
 		fmt.Fprintln(a.out, line)
 	}
-	if labels := labelText(s.GetSpec().GetLabels()); labels != "" {
-		fmt.Fprintln(a.out, "labels "+labels)
+	line := func(text string) {
+		if o.Width > 0 {
+			text = render.Cut(text, o.Width)
+		}
+		fmt.Fprintln(a.out, text)
 	}
-	fmt.Fprintln(a.out, "submitted "+clock(s.GetSubmittedAt())+", revision "+fmt.Sprint(s.GetRevision()))
+	if input := render.Value(s.GetSpec().GetInput()); input != "" && input != "{}" {
+		line("input " + input)
+	}
+	if labels := labelText(s.GetSpec().GetLabels()); labels != "" {
+		line("labels " + labels)
+	}
+	line("submitted " + clock(s.GetSubmittedAt()) + ", revision " + fmt.Sprint(s.GetRevision()))
 	if s.GetPlan() != nil {
 		fmt.Fprintln(a.out)
-		a.printTree(s)
+		a.printTree(r)
 	}
 	for _, in := range s.GetInputs() {
 		if in.GetOpen() {
@@ -68,7 +130,7 @@ func (a *app) printRun(s *runv1.RunState) error {
 		}
 	}
 	if s.GetError() != nil {
-		fmt.Fprintln(a.out, "\nerror "+render.ErrorText(s.GetError()))
+		fmt.Fprintln(a.out, "\n"+render.Failure(s))
 	}
 	if s.GetAnswer() != nil {
 		fmt.Fprintln(a.out, "\nanswer")
@@ -77,11 +139,11 @@ func (a *app) printRun(s *runv1.RunState) error {
 	return nil
 }
 
-func (a *app) printTree(s *runv1.RunState) {
+func (a *app) printTree(r shownRun) {
 	o := drawing(a.out)
-	o.Now = time.Now()
+	o.Now, o.Skipped = r.now, r.skipped
 	var tree render.Tree
-	for _, line := range tree.Lines(s, o) {
+	for _, line := range tree.Lines(r.state, o) {
 		fmt.Fprintln(a.out, line)
 	}
 }

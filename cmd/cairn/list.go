@@ -45,7 +45,7 @@ func (a *app) listCommand() *cobra.Command {
 	}
 	c.Flags().StringVarP(&req.Filter, "filter", "f", "", "terms joined by AND: state=, label.KEY=, tool=, submitted> or <")
 	c.Flags().Int32Var(&limit, "limit", 50, "how many at most")
-	c.Flags().StringVar(&req.PageToken, "page-token", "", "go on where a list with -o json ended")
+	c.Flags().StringVar(&req.PageToken, "page-token", "", "go on where a list ended, by the token that it named")
 	return c
 }
 
@@ -75,7 +75,7 @@ func (a *app) printRuns(all *apiv1.ListRunsResponse) error {
 	}
 	a.table([]string{"RUN", "STATE", "SUBMITTED", "LABELS", "GOAL"}, rows)
 	if all.GetNextPageToken() != "" {
-		fmt.Fprintln(a.err, "there are more; raise --limit")
+		fmt.Fprintf(a.err, "there are more; raise --limit, or go on with --page-token %s\n", all.GetNextPageToken())
 	}
 	return nil
 }

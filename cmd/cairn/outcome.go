@@ -28,7 +28,7 @@ func (a *app) printOutcome(v *render.View) error {
 	case s.GetStatus() == runv1.RunStatus_RUN_STATUS_CANCELLED:
 		fmt.Fprintln(a.out, "cancelled"+reason(s.GetCancelReason()))
 	default:
-		fmt.Fprintf(a.out, "%s: %s\n", render.Status(s.GetStatus()), render.ErrorText(s.GetError()))
+		fmt.Fprintln(a.out, render.Failure(s))
 	}
 	return nil
 }

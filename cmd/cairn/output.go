@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -66,16 +65,17 @@ func (a *app) table(header []string, rows [][]string) {
 	}
 }
 
+// clock is a time in UTC, in the form that filters take.
 func clock(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return ""
 	}
-	return t.AsTime().Format("2006-01-02 15:04:05")
+	return t.AsTime().UTC().Format("2006-01-02T15:04:05Z")
 }
 
 func clockMillis(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return ""
 	}
-	return t.AsTime().Format(time.TimeOnly + ".000")
+	return t.AsTime().UTC().Format("2006-01-02T15:04:05.000Z")
 }

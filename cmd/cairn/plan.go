@@ -21,17 +21,18 @@ func (a *app) planCommand() *cobra.Command {
 		Short: "Show a run's plan as a tree; check a plan document; print its schema",
 		Args:  args(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
-			s, err := a.getRun(c, args[0], revision)
+			r, err := a.getRun(c, args[0], revision)
 			if err != nil {
 				return err
 			}
+			s := r.state
 			if s.GetPlan() == nil {
 				return badInputf("run %s has no plan yet at revision %d", s.GetRunId(), s.GetRevision())
 			}
 			if a.asJSON() {
 				return a.printMessage(s.GetPlan())
 			}
-			a.printTree(s)
+			a.printTree(r)
 			return nil
 		},
 	}
@@ -74,7 +75,7 @@ func (a *app) printCheck(file string, resp *apiv1.ValidatePlanResponse) error {
 		}
 	} else {
 		if resp.GetValid() {
-			a.printTree(&runv1.RunState{Plan: resp.GetPlan()})
+			a.printTree(shownRun{state: &runv1.RunState{Plan: resp.GetPlan()}})
 		}
 		for _, f := range resp.GetFindings() {
 			fmt.Fprintf(a.out, "%s %s\n", severity(f), render.Finding(f))

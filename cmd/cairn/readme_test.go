@@ -58,8 +58,7 @@ var varying = []struct {
 	{regexp.MustCompile(`go run \./cmd/cairn `), "cairn "},
 	{regexp.MustCompile(`\br[a-z2-7]{20}\b`), "RUN"},
 	{regexp.MustCompile(`\b([AP])-[0-9a-f]{8}\b`), "$1-ID"},
-	{regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`), "DATE"},
-	{regexp.MustCompile(`\d\d:\d\d:\d\d\.\d{3}`), "TIME"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z`), "TIME"},
 	{regexp.MustCompile(`127\.0\.0\.1:\d+`), "ADDRESS"},
 	{regexp.MustCompile(` +$`), ""},
 }

@@ -84,12 +84,22 @@ func (a *app) printReplay(r *apiv1.ReplayRunResponse, o replay.Options) error {
 		return a.printMessage(r)
 	}
 	s := r.GetState()
-	draw := drawing(a.out)
-	for _, line := range render.Header(s, draw) {
-		fmt.Fprintln(a.out, line)
+	if s.GetRevision() > 0 {
+		past, draw := at(s), drawing(a.out)
+		draw.Now = past.now
+		for _, line := range render.Header(s, draw) {
+			fmt.Fprintln(a.out, line)
+		}
+		a.printTree(past)
+		fmt.Fprintln(a.out)
 	}
-	a.printTree(s)
-	fmt.Fprintf(a.out, "\n%d events in %d commits, revision %d, state hash %s\n", r.GetEvents(), r.GetCommits(), s.GetRevision(), hex.EncodeToString(r.GetStateHash()))
+	fmt.Fprintf(a.out, "%d events in %d commits", r.GetEvents(), r.GetCommits())
+	if s.GetRevision() > 0 {
+		fmt.Fprintf(a.out, ", revision %d, state hash %s\n", s.GetRevision(), hex.EncodeToString(r.GetStateHash()))
+	} else {
+		// The commits do not follow on one another: there is no state to show.
+		fmt.Fprintln(a.out, "; they make no state")
+	}
 	if other := r.GetOtherRulesVersions(); len(other) > 0 {
 		fmt.Fprintf(a.out, "written by rules version %s; this binary has version %s\n", strings.Join(other, ", "), r.GetRulesVersion())
 	}

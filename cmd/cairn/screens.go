@@ -46,7 +46,7 @@ type plainScreen struct {
 func (s *plainScreen) event(e *runv1.Event) error {
 	if !s.begun {
 		s.begun = true
-		if _, err := fmt.Fprintf(s.out, "run %s: %s\n", e.GetRunId(), render.EventText(e)); err != nil {
+		if _, err := fmt.Fprintf(s.out, "run %s: %s\n", e.GetRunId(), render.Goal(s.view.State())); err != nil {
 			return err
 		}
 	}

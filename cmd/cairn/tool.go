@@ -64,9 +64,9 @@ func (a *app) printTools(all *apiv1.ListToolsResponse) error {
 		if t.GetIdempotent() {
 			repeat = "repeatable"
 		}
-		rows = append(rows, []string{t.GetName(), t.GetVersion(), repeat, t.GetPermission(), render.Line(t.GetDescription())})
+		rows = append(rows, []string{t.GetName(), t.GetVersion(), repeat, render.Risk(t.GetRisk()), t.GetPermission(), render.Line(t.GetDescription())})
 	}
-	a.table([]string{"TOOL", "VERSION", "CALLED", "PERMISSION", "DESCRIPTION"}, rows)
+	a.table([]string{"TOOL", "VERSION", "CALLED", "RISK", "PERMISSION", "DESCRIPTION"}, rows)
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cairnrun/cairn/pkg/run"
+	planv1 "github.com/cairnrun/cairn/proto/cairn/plan/v1"
 	runv1 "github.com/cairnrun/cairn/proto/cairn/run/v1"
 )
 
@@ -164,6 +165,36 @@ func StatusText(s *runv1.RunState) string {
 	default:
 		return Status(st)
 	}
+}
+
+// Failure says how a run ended badly, and at which step where one was to blame.
+func Failure(s *runv1.RunState) string {
+	text := Status(s.GetStatus())
+	if step := blamed(s); step != "" {
+		text += " at step " + step
+	}
+	return text + ": " + ErrorText(s.GetError())
+}
+
+// blamed is the step whose error ended the run; of a for_each step and its item, the item.
+func blamed(s *runv1.RunState) string {
+	found := ""
+	for _, st := range s.GetSteps() {
+		e := st.GetError()
+		same := e != nil && e.GetCode() == s.GetError().GetCode() && e.GetMessage() == s.GetError().GetMessage()
+		if same && outcome(st) == runv1.StepStatus_STEP_STATUS_FAILED && (found == "" || strings.HasPrefix(st.GetStepId(), found+"[")) {
+			found = st.GetStepId()
+		}
+	}
+	return found
+}
+
+// Risk is a tool's risk in a word; empty where the tool names none.
+func Risk(r planv1.Risk) string {
+	if r == planv1.Risk_RISK_UNSPECIFIED {
+		return ""
+	}
+	return enumText(r.String(), "RISK_")
 }
 
 // Status is a run status as the documents write it: completed.
