@@ -64,7 +64,12 @@
 //   - A result may be repeated only with the same content; another one is refused. Of an action that must not be repeated,
 //     an error that leaves its outcome open (timeout, transport, delivery_exhausted) is no outcome: it is asked whether it
 //     has started. Not started: the attempt failed with timeout. Started, and silent until deadline plus grace: unknown,
-//     which is never repeated or patched; a person is asked where on_failure says so, else the run fails.
+//     which is never repeated or patched; a person is asked where on_failure says so, else the run fails. An outcome that
+//     becomes known while that question is open withdraws it, and the step is judged by it as if it had come in time.
+//   - A result that is not what the plan expects stands in the error, exact, up to MaxResultInDetails: whoever replans needs
+//     it.
+//   - A planner that does not answer within max_planning_time fails the run and is not asked again: until then the request
+//     was there for any planner. One that a person's patch has made needless is only closed.
 //   - The idempotency key is the same for every attempt. It changes (by a generation) only where a person or a patch wants
 //     the step again after a known outcome, and where retry.on repeats a success whose check failed.
 //   - When a run fails, actions owed that must not be repeated are revoked before, so that none begins any more; others may

@@ -170,7 +170,8 @@ func (x *decider) replanning(d *data) (e *runv1.Event, done bool) {
 // moot says whether the failure that a request was made for is dealt with otherwise: by a person's patch.
 func (d *data) moot(r *runv1.PlanningRequest) bool {
 	if r.GetStepId() == "" {
-		return false
+		// An acceptance check was not met; another plan has another end.
+		return r.GetBaseVersion() < d.plan.GetVersion()
 	}
 	el := d.at(d.find(r.GetStepId()))
 	return el == nil || el.st.GetStatus() != runv1.StepStatus_STEP_STATUS_REPLANNING

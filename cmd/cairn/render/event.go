@@ -29,7 +29,7 @@ func eventText(e *runv1.Event) string {
 	case *runv1.Event_PlanRequested:
 		return again(b.PlanRequested.GetRequestId(), b.PlanRequested.GetAttempt())
 	case *runv1.Event_PlanCreated:
-		return fmt.Sprintf("version %d, %s%s", b.PlanCreated.GetPlan().GetVersion(), stepCount(len(b.PlanCreated.GetPlan().GetSteps())), from(b.PlanCreated.GetPlanner()))
+		return fmt.Sprintf("version %d, %s%s", b.PlanCreated.GetPlan().GetVersion(), count(len(b.PlanCreated.GetPlan().GetSteps()), "step"), from(b.PlanCreated.GetPlanner()))
 	case *runv1.Event_PlanRejected:
 		return findingsText(b.PlanRejected.GetFindings())
 	case *runv1.Event_PlanPatched:
@@ -50,7 +50,7 @@ func eventText(e *runv1.Event) string {
 		}
 		return b.StepStarted.GetStepId()
 	case *runv1.Event_StepExpanded:
-		return fmt.Sprintf("%s: %d items", b.StepExpanded.GetStepId(), len(b.StepExpanded.GetItems()))
+		return join(b.StepExpanded.GetStepId(), count(len(b.StepExpanded.GetItems()), "item"))
 	case *runv1.Event_ActionRequested:
 		a := b.ActionRequested
 		return fmt.Sprintf("%s %s %s", again(a.GetStepId(), a.GetAttempt()), a.GetTool(), a.GetArguments().GetText())
@@ -95,6 +95,8 @@ func lifecycleText(e *runv1.Event) string {
 		return join(b.UserInputRequested.GetRequestId(), b.UserInputRequested.GetQuestion())
 	case *runv1.Event_UserInputReceived:
 		return join(b.UserInputReceived.GetRequestId(), b.UserInputReceived.GetAnswer().GetText())
+	case *runv1.Event_UserInputWithdrawn:
+		return join(b.UserInputWithdrawn.GetRequestId(), b.UserInputWithdrawn.GetStepId(), b.UserInputWithdrawn.GetReason())
 	case *runv1.Event_TimerFired:
 		return join(strings.ToLower(strings.TrimPrefix(b.TimerFired.GetTimer().String(), "TIMER_KIND_")), b.TimerFired.GetStepId())
 	case *runv1.Event_CancelRequested:
@@ -179,11 +181,12 @@ func stepIDs(steps []*planv1.Step) []string {
 	return out
 }
 
-func stepCount(n int) string {
+// count is a number of things: 1 step, 2 steps.
+func count(n int, thing string) string {
 	if n == 1 {
-		return "1 step"
+		return "1 " + thing
 	}
-	return fmt.Sprintf("%d steps", n)
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 func findingsText(fs []*planv1.Finding) string {
