@@ -5,8 +5,8 @@
 // or open, no effect is doubled, no run stood still for long, every run replays to the same events and hashes, and the run
 // store equals one that is made anew from the log.
 //
-//	go run ./internal/chaos --for 15s          a short look, less than a minute
-//	go run ./internal/chaos --runs 2000        as many runs as that take
+//	go run ./internal/chaos --for 10s --spare-tools    a short look, less than a minute
+//	go run ./internal/chaos --runs 2000                as many runs as that, however long they take
 package main
 
 import (
@@ -24,7 +24,7 @@ type options struct {
 	duration, every, stuck time.Duration
 	runs, parallel         int
 	seed                   uint64
-	keep                   bool
+	keep, spareTools       bool
 }
 
 func main() {
@@ -43,6 +43,7 @@ func main() {
 	flag.DurationVar(&o.stuck, "stuck", time.Minute, "a run in which nothing happens for that long is stuck")
 	flag.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()), "of the order of faults")
 	flag.BoolVar(&o.keep, "keep", false, "keep the folder with logs, database and effects; it is kept after a violation too")
+	flag.BoolVar(&o.spareTools, "spare-tools", false, "leave the tool service alone: a start whose outcome stays unknown is waited for for half a minute")
 	flag.Parse()
 	exit(chaos(o))
 }

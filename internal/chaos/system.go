@@ -268,7 +268,7 @@ func (s *system) break_(ctx context.Context, o options, r *rand.Rand) (n faultCo
 		}
 		p := s.services[r.IntN(len(s.services))]
 		switch {
-		case frozen[p]:
+		case frozen[p], o.spareTools && p.name == "tools":
 		case i%5 == 0:
 			frozen[p] = true
 			pause := stopFor + upTo(r, stopFor/4)
