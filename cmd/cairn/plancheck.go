@@ -20,7 +20,12 @@ func checkPlan(ctx context.Context, cl *client.Client, name string, spec *runv1.
 	if spec.GetPlan() == nil {
 		return nil
 	}
-	resp, err := validate(ctx, cl, spec)
+	asked := proto.CloneOf(spec)
+	if asked.GetInput() == nil {
+		// Nothing more will be given than is there now.
+		asked.Input = &planv1.JsonText{Text: "{}"}
+	}
+	resp, err := validate(ctx, cl, asked)
 	if err != nil {
 		return err
 	}
@@ -37,6 +42,10 @@ func checkPlan(ctx context.Context, cl *client.Client, name string, spec *runv1.
 func validate(ctx context.Context, cl *client.Client, spec *runv1.RunSpec) (*apiv1.ValidatePlanResponse, error) {
 	rest := proto.CloneOf(spec)
 	rest.Plan = nil
+	if proto.Size(rest) == 0 {
+		// A plan document alone says nothing of the runs that will use it, nor of their input.
+		rest = nil
+	}
 	return cl.Runs.ValidatePlan(ctx, &apiv1.ValidatePlanRequest{Plan: spec.GetPlan(), Spec: rest})
 }
 

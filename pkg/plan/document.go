@@ -75,7 +75,28 @@ func (l Limits) Parse(doc []byte) (*planv1.Plan, []*planv1.Finding) {
 	if v.kind != Object {
 		return nil, d.fs.done()
 	}
-	return d.plan(v), d.fs.done()
+	p := d.plan(v)
+	list := d.fs.done()
+	nameSteps(list, func(field string) []*planv1.Step {
+		if field == "steps" {
+			return p.GetSteps()
+		}
+		return nil
+	})
+	return p, list
+}
+
+// nameSteps puts ids of steps into the findings that point into them.
+func nameSteps(list []*planv1.Finding, steps func(field string) []*planv1.Step) {
+	for _, f := range list {
+		parts := strings.SplitN(f.GetPointer(), "/", 4)
+		if f.GetStepId() != "" || len(parts) < 3 {
+			continue
+		}
+		if i, ok := arrayIndex(parts[2]); ok && i < len(steps(parts[1])) {
+			f.StepId = steps(parts[1])[i].GetId()
+		}
+	}
 }
 
 // ParsePatch is the function ParsePatch within these limits.
@@ -84,7 +105,12 @@ func (l Limits) ParsePatch(doc []byte) (*planv1.Patch, []*planv1.Finding) {
 	if v.kind != Object {
 		return nil, d.fs.done()
 	}
-	return d.patch(v), d.fs.done()
+	p := d.patch(v)
+	list := d.fs.done()
+	nameSteps(list, func(field string) []*planv1.Step {
+		return map[string][]*planv1.Step{"add": p.GetAdd(), "update": p.GetUpdate()}[field]
+	})
+	return p, list
 }
 
 // decoder reads the text into a value and reports what is wrong with it as JSON.

@@ -140,6 +140,20 @@ func TestAllFindingsAtOnce(t *testing.T) {
 	}
 }
 
+// What is wrong with a document's form names its step, in plans and patches.
+func TestFindingsOfTheFormNameTheirStep(t *testing.T) {
+	_, findings := Parse([]byte(`{"goal":"g","colour":1,"steps":[{"id":"a","tool":"now"},{"tol":"x","id":"b"},{"retry":{"max":1}},7]}`))
+	_, more := ParsePatch([]byte(`{"base_version":1,"update":[{"id":"c","tool":7}],"add":[{"id":"d","tools":1}],"remove":[3]}`))
+	var got []string
+	for _, f := range append(findings, more...) {
+		got = append(got, f.GetPointer()+" "+f.GetStepId())
+	}
+	want := []string{"/colour ", "/steps/1/tol b", "/steps/2/retry/max ", "/steps/3 ", "/update/0/tool c", "/add/0/tools d", "/remove/0 "}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("findings (-want +got):\n%s", diff)
+	}
+}
+
 func TestUnknownFieldsNameTheNearest(t *testing.T) {
 	for wrong, right := range map[string]string{"args": "arguments", "depend_on": "depends_on", "dependsOn": "depends_on", "onFailure": "on_failure", "Title": "title", "for_eech": "for_each"} {
 		_, findings := Parse([]byte(step(`"tool":"now","` + wrong + `":null`)))

@@ -50,6 +50,19 @@ func (l Limits) ValidateSchema(schema, value *planv1.JsonText) []*planv1.Finding
 	return fs.done()
 }
 
+// CheckSchema tells what makes a JSON Schema unusable, as a finding of code schema_invalid; nil where it is usable or absent.
+func CheckSchema(schema *planv1.JsonText) *planv1.Finding {
+	if schema == nil {
+		return nil
+	}
+	cs := compileSchema(schema.GetText(), DefaultLimits())
+	if cs.problem == "" {
+		return nil
+	}
+	return &planv1.Finding{Severity: planv1.Severity_SEVERITY_ERROR, Layer: layerArguments, Code: codeSchemaInvalid,
+		Message: cs.problem, Hint: "write a JSON Schema (2020-12)"}
+}
+
 // compiledSchema is a schema ready for use. It never changes after it was made.
 type compiledSchema struct {
 	schema *jsonschema.Schema

@@ -8,6 +8,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+func TestCheckSchema(t *testing.T) {
+	for schema, usable := range map[string]bool{`{}`: true, `true`: true, `{"type":["string","null"]}`: true, `{"type":"objekt"}`: false,
+		`{"properties":{"a":{"minimum":"1"}}}`: false, `[1]`: false, `{`: false, `{"$ref":"https://example.com/s"}`: false} {
+		if f := CheckSchema(text(schema)); (f == nil) != usable || f != nil && f.GetCode() != codeSchemaInvalid {
+			t.Errorf("%s: %v", schema, f)
+		}
+	}
+	if f := CheckSchema(nil); f != nil {
+		t.Errorf("an absent schema is refused: %v", f)
+	}
+}
+
 func TestValidateSchema(t *testing.T) {
 	for _, c := range []struct{ schema, value, want string }{
 		{`{"type":"object","required":["b","a"]}`, `{}`, `error schema_mismatch : lacks "a", "b"`},

@@ -20,12 +20,20 @@ type Environment struct {
 	AllowedTools []string
 	// Permissions are those granted to this run.
 	Permissions []string
-	// Input is the run's input, to check references to it; nil: not known.
+	// Input is the run's input, to check references to it; nil: not known. Of a run that is there, it is RunInput.
 	Input *planv1.JsonText
 	// Goal stands in for the goal of a plan that has none.
 	Goal string
 	// Limits bound the plan; the zero value takes the defaults.
 	Limits Limits
+}
+
+// RunInput is the input of a run that was given this one: none is an empty object.
+func RunInput(given *planv1.JsonText) *planv1.JsonText {
+	if given.GetText() == "" {
+		return &planv1.JsonText{Text: "{}"}
+	}
+	return given
 }
 
 // Validate checks a plan in four layers (schema, capability, arguments, semantics) and returns all findings at once,

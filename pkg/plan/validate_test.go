@@ -106,6 +106,22 @@ func TestAcceptance(t *testing.T) {
 	}
 }
 
+// No input is an empty one, once there is a run.
+func TestRunInput(t *testing.T) {
+	env := testEnvironment()
+	doc := func(ref string) []byte { return []byte(step(`"tool":"echo","arguments":{"k":{"$ref":"` + ref + `"}}`)) }
+	for _, absent := range []*planv1.JsonText{nil, text("")} {
+		env.Input = RunInput(absent)
+		_, findings := Read(doc("run.input.k"), env)
+		wantOnly(t, findings, codeRefUnknownInput, "/steps/0/action/arguments/k")
+		mustRead(t, string(doc("run.input")), env)
+	}
+	env.Input = RunInput(text(`{"k":1}`))
+	mustRead(t, string(doc("run.input.k")), env)
+	env.Input = nil
+	mustRead(t, string(doc("run.input.k")), env)
+}
+
 func TestGoalOfTheRunStandsIn(t *testing.T) {
 	env := testEnvironment()
 	env.Goal = "from the run"

@@ -48,9 +48,7 @@ func (s scope) value(r plan.Reference) *runv1.Value {
 			return el.st.GetResult()
 		}
 	case plan.RootInput:
-		if in := s.d.spec.GetInput(); in != nil {
-			return inline(in)
-		}
+		return inline(plan.RunInput(s.d.spec.GetInput()))
 	case plan.RootArtifact:
 		if i := s.d.producer(r.Name); i >= 0 {
 			if el := s.d.steps.at(i); el.st.GetStatus() == runv1.StepStatus_STEP_STATUS_SUCCEEDED {
@@ -135,7 +133,7 @@ func (s scope) expressions(result *planv1.JsonText) plan.Scope {
 			}
 			return ids
 		},
-		Input: s.d.spec.GetInput(),
+		Input: plan.RunInput(s.d.spec.GetInput()),
 		Artifact: func(name string) (*planv1.JsonText, bool) {
 			v := s.value(plan.Reference{Root: plan.RootArtifact, Name: name}).GetInline()
 			return v, v != nil

@@ -29,7 +29,7 @@ func (d *data) environment(tools []*planv1.ToolDefinition) plan.Environment {
 		Tools:        map[string]*planv1.ToolDefinition{},
 		AllowedTools: d.spec.GetAllowedTools(),
 		Permissions:  d.spec.GetPermissions(),
-		Input:        d.spec.GetInput(),
+		Input:        plan.RunInput(d.spec.GetInput()),
 		Goal:         d.spec.GetGoal(),
 	}
 	for _, list := range [...][]*planv1.ToolDefinition{d.tools, tools} {

@@ -228,3 +228,32 @@ func throughNamed(t reflect.Type, field reflect.StructField) bool {
 	}
 	return false
 }
+
+// usableSchema refuses what is plainly no JSON Schema. Whoever validates with it compiles it and sees the rest.
+func usableSchema(text json.RawMessage) error {
+	switch string(text) {
+	case "", "true", "false":
+		return nil
+	}
+	var top struct {
+		Type any `json:"type"`
+	}
+	if text[0] != '{' {
+		return fmt.Errorf("a JSON Schema is an object, true or false, not %s", text)
+	}
+	if err := json.Unmarshal(text, &top); err != nil {
+		return err
+	}
+	types, isList := top.Type.([]any)
+	if !isList && top.Type != nil {
+		types = []any{top.Type}
+	}
+	for _, t := range types {
+		if name, _ := t.(string); !slices.Contains(schemaTypes, name) {
+			return fmt.Errorf("type %v is none of %s", t, strings.Join(schemaTypes, ", "))
+		}
+	}
+	return nil
+}
+
+var schemaTypes = []string{"array", "boolean", "integer", "null", "number", "object", "string"}

@@ -138,6 +138,14 @@ func (t *Tool) complete(in, out reflect.Type) error {
 			return fmt.Errorf("tool %s: output schema: %w", d.Name, err)
 		}
 	}
+	for _, s := range []struct {
+		what string
+		text json.RawMessage
+	}{{"input", d.InputSchema}, {"output", d.OutputSchema}} {
+		if err := usableSchema(s.text); err != nil {
+			return fmt.Errorf("tool %s: %s schema: %w", d.Name, s.what, err)
+		}
+	}
 	return d.seal()
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/cairnrun/cairn/pkg/plan"
 	"github.com/cairnrun/cairn/pkg/tool"
 	apiv1 "github.com/cairnrun/cairn/proto/cairn/api/v1"
 	planv1 "github.com/cairnrun/cairn/proto/cairn/plan/v1"
@@ -221,8 +222,8 @@ func (d *door) definition(t *planv1.ToolDefinition) error {
 		schema *planv1.JsonText
 	}{{"tool.input_schema", t.GetInputSchema()}, {"tool.output_schema", t.GetOutputSchema()}} {
 		if d.json(s.field, s.schema, reasonFieldTooLarge, "max_tool_bytes", d.limits.MaxToolBytes) {
-			if c := s.schema.GetText()[0]; c != '{' && c != 't' && c != 'f' {
-				d.add(s.field, reasonInvalidArgument, "a JSON Schema is an object, true or false")
+			if f := plan.CheckSchema(s.schema); f != nil {
+				d.add(s.field, reasonSchemaInvalid, "%s; %s", f.GetMessage(), f.GetHint())
 			}
 		}
 	}

@@ -33,6 +33,7 @@ const (
 	reasonKeyReused       = "key_reused"
 	reasonRunClosed       = "run_closed"
 	reasonUnknownRun      = "unknown_run"
+	reasonSchemaInvalid   = "schema_invalid"
 	reasonUnknownTool     = "unknown_tool"
 	reasonUnknownArtifact = "unknown_artifact"
 	reasonNotReady        = "not_ready"

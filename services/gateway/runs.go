@@ -160,18 +160,16 @@ func (s *runService) ValidatePlan(ctx context.Context, r *apiv1.ValidatePlanRequ
 	if err != nil {
 		return nil, err
 	}
-	parsed, findings := plan.Parse([]byte(r.GetPlan().GetText()))
-	if !plan.HasErrors(findings) {
-		env := plan.Environment{
-			Tools: all, AllowedTools: r.GetSpec().GetAllowedTools(), Permissions: r.GetSpec().GetPermissions(), Input: r.GetSpec().GetInput(),
-		}
-		if n := int(r.GetSpec().GetLimits().GetMaxSteps()); n > 0 {
-			env.Limits.MaxSteps = n
-		}
-		var more []*planv1.Finding
-		parsed, more = plan.Validate(parsed, env)
-		findings = append(findings, more...)
+	spec := r.GetSpec()
+	env := plan.Environment{Tools: all, AllowedTools: spec.GetAllowedTools(), Permissions: spec.GetPermissions(), Goal: spec.GetGoal()}
+	if spec != nil {
+		// Without one, nobody says yet what the input will be.
+		env.Input = plan.RunInput(spec.GetInput())
 	}
+	if n := int(spec.GetLimits().GetMaxSteps()); n > 0 {
+		env.Limits.MaxSteps = n
+	}
+	parsed, findings := plan.Read([]byte(r.GetPlan().GetText()), env)
 	return &apiv1.ValidatePlanResponse{Valid: !plan.HasErrors(findings), Findings: findings, Plan: parsed}, nil
 }
 
@@ -194,7 +192,7 @@ func (s *runService) ask(ctx context.Context, report *runv1.Report, again string
 	a, err := reporter.Ask(ctx, report)
 	switch {
 	case err == nil:
-		return a, refusal(a)
+		return a, refusal(documentOf(report), a)
 	case errors.Is(err, bus.ErrTooLarge):
 		return nil, newProblem(codes.ResourceExhausted, reasonTooLarge, "%v. Nothing was accepted", err)
 	case errors.Is(err, bus.ErrMissing):
@@ -211,13 +209,24 @@ func (s *runService) ask(ctx context.Context, report *runv1.Report, again string
 
 var errAnswerTimeout = errors.New("no answer in time")
 
-// refusal makes an error of an answer that says no.
-func refusal(a *runv1.Answer) error {
+// documentOf is the field of the request that the core's findings are about.
+func documentOf(report *runv1.Report) string {
+	switch {
+	case report.GetUserInput() != nil:
+		return "answer"
+	case report.GetSubmitRun() != nil:
+		return "spec.plan"
+	}
+	return "patch"
+}
+
+// refusal makes an error of an answer that says no; findings are about the document.
+func refusal(document string, a *runv1.Answer) error {
 	if a.GetOutcome() != runv1.AnswerOutcome_ANSWER_OUTCOME_REFUSED {
 		return nil
 	}
 	code, reason := codes.FailedPrecondition, a.GetCode()
-	violations := fromFindings("patch", a.GetFindings())
+	violations := fromFindings(document, a.GetFindings())
 	if len(violations) > 0 {
 		code = codes.InvalidArgument
 	}

@@ -143,6 +143,30 @@ func TestValidatePlanTellsAllFindings(t *testing.T) {
 	if r.code != http.StatusOK || strings.Contains(r.body, `"valid"`) || !strings.Contains(r.body, "unknown_tool") || strings.Count(r.body, `"severity":"error"`) < 2 {
 		t.Errorf("bad: %d %s", r.code, r.body)
 	}
+	// What is wrong with the form of one step hides neither the other steps nor the other layers.
+	mixed := `{"goal":"g","steps":[{"id":"b b","tol":"x"},{"id":"c","tool":"shop.none","retry":{"max":2},"depends_on":["d"]}]}`
+	checked, err := h.runs().ValidatePlan(t.Context(), &apiv1.ValidatePlanRequest{Plan: &planv1.JsonText{Text: mixed}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	for _, f := range checked.GetFindings() {
+		found[f.GetCode()+" "+f.GetPointer()] = f.GetStepId()
+	}
+	for what, step := range map[string]string{"unknown_field /steps/0/tol": "b b", "invalid_id /steps/0/id": "b b", "unknown_field /steps/1/retry/max": "c",
+		"unknown_tool /steps/1/action/name": "c", "dangling_dependency /steps/1/depends_on/0": "c"} {
+		if id, ok := found[what]; !ok || id != step {
+			t.Errorf("%s of step %q is missing among %v", what, step, found)
+		}
+	}
+	// Of a run without input it is known that it has none; without a run it is not known.
+	refers := `{"goal":"g","steps":[{"id":"a","tool":"shop.stock","arguments":{"k":{"$ref":"run.input.k"}}}]}`
+	for spec, valid := range map[string]bool{``: true, `,"spec":{}`: false, `,"spec":{"goal":"g"}`: false, `,"spec":{"input":{"k":1}}`: true} {
+		r := h.call("POST", "/v1/plans:validate", `{"plan":`+refers+spec+`}`)
+		if strings.Contains(r.body, `"valid":true`) != valid || strings.Contains(r.body, "ref_unknown_input") == valid {
+			t.Errorf("spec %q: %s", spec, r.body)
+		}
+	}
 	if r := h.call("POST", "/v1/plans:validate", `{}`); r.code != http.StatusBadRequest || !slices.Equal(r.failure(t).fields(), []string{"plan missing_field"}) {
 		t.Errorf("none: %d %s", r.code, r.body)
 	}
@@ -170,6 +194,15 @@ func TestToolsAreKeptAndPaged(t *testing.T) {
 	}
 	if r := h.call("PUT", "/v1/tools/shop.a", `{"input_schema":[1],"risk":"daring"}`); r.code != http.StatusBadRequest || !slices.Equal(r.failure(t).fields(), []string{"/risk invalid_json"}) {
 		t.Errorf("bad: %d %s", r.code, r.body)
+	}
+	for schema, usable := range map[string]bool{`true`: true, `{"type":["object","null"]}`: true, `{"type":"objekt"}`: false, `7`: false,
+		`{"properties":{"a":{"type":"strnig"}}}`: false, `{"$ref":"https://example.com/s.json"}`: false} {
+		for _, field := range []string{"input_schema", "output_schema"} {
+			r := h.call("PUT", "/v1/tools/shop.a", `{"version":"1","`+field+`":`+schema+`}`)
+			if usable && r.code != http.StatusOK || !usable && (r.code != http.StatusBadRequest || !slices.Equal(r.failure(t).fields(), []string{"tool." + field + " schema_invalid"})) {
+				t.Errorf("%s %s: %d %s", field, schema, r.code, r.body)
+			}
+		}
 	}
 	// A tool service writes the bucket itself.
 	kv, err := h.js.KeyValue(t.Context(), bus.BucketTools)

@@ -70,7 +70,7 @@ func (f *facts) get(path string) (string, bool) {
 	case plan.RootStep:
 		root = f.result(ref.Name)
 	case plan.RootInput:
-		root = f.r.GetSpec().GetInput()
+		root = plan.RunInput(f.r.GetSpec().GetInput())
 	}
 	if root == nil {
 		return "", false
@@ -125,6 +125,6 @@ func (f *facts) scope() plan.Scope {
 			}
 			return ids
 		},
-		Input: f.r.GetSpec().GetInput(),
+		Input: plan.RunInput(f.r.GetSpec().GetInput()),
 	}
 }

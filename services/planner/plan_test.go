@@ -104,6 +104,20 @@ func TestPlanIsJudgedWithinTheRunsBounds(t *testing.T) {
 	}
 }
 
+// A run without input has an empty one: what refers into it is refused before anything runs.
+func TestPlanOfARunWithoutInput(t *testing.T) {
+	w := ready(t)
+	refers := strings.Replace(good, `{"x":1}`, `{"x":{"$ref":"run.input.k"}}`, 1)
+	if p := w.plan(given(refers)).GetPlanProposed(); errorCodes(p.GetFindings()) != "ref_unknown_input" {
+		t.Errorf("findings %v", p.GetFindings())
+	}
+	spec := given(refers)
+	spec.Input = &planv1.JsonText{Text: `{"k":1}`}
+	if p := w.plan(spec).GetPlanProposed(); plan.HasErrors(p.GetFindings()) {
+		t.Errorf("findings %v", p.GetFindings())
+	}
+}
+
 func TestTemplateMakesThePlan(t *testing.T) {
 	w := ready(t, withTemplates(t, `
 templates:

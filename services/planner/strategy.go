@@ -115,7 +115,7 @@ func (explicit) replan(context.Context, replanRequest) (*proposal, error) { retu
 // environment is what a document of this run is validated against.
 func environment(spec *runv1.RunSpec, tools map[string]*planv1.ToolDefinition) plan.Environment {
 	env := plan.Environment{
-		Tools: tools, AllowedTools: spec.GetAllowedTools(), Permissions: spec.GetPermissions(), Input: spec.GetInput(), Goal: spec.GetGoal(),
+		Tools: tools, AllowedTools: spec.GetAllowedTools(), Permissions: spec.GetPermissions(), Input: plan.RunInput(spec.GetInput()), Goal: spec.GetGoal(),
 		Limits: plan.DefaultLimits(),
 	}
 	if n := int(spec.GetLimits().GetMaxSteps()); n > 0 {

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/cairnrun/cairn/pkg/bus"
+	"github.com/cairnrun/cairn/pkg/plan"
 	"github.com/cairnrun/cairn/pkg/tool"
 	planv1 "github.com/cairnrun/cairn/proto/cairn/plan/v1"
 	"github.com/cairnrun/cairn/proto/exactjson"
@@ -87,6 +88,11 @@ func (r *registry) apply(ctx context.Context, e jetstream.KeyValueEntry) {
 		var err error
 		if def, err = readDefinition(name, e.Value()); err != nil {
 			r.logger.WarnContext(ctx, "a registered tool is not usable", "tool", name, "revision", e.Revision(), "error", err)
+		}
+		for field, schema := range map[string]*planv1.JsonText{"input_schema": def.GetInputSchema(), "output_schema": def.GetOutputSchema()} {
+			if f := plan.CheckSchema(schema); f != nil {
+				r.logger.WarnContext(ctx, "a registered tool has a schema that cannot be used, and its calls will fail", "tool", name, "field", field, "error", f.GetMessage())
+			}
 		}
 	}
 	r.mu.Lock()

@@ -207,6 +207,9 @@ func TestServeRefusesWhatCannotGetBetter(t *testing.T) {
 		"tool name":     {tool.New("Bad-Name", fn)},
 		"given twice":   {tool.New("a", fn), tool.New("a", fn)},
 		"risk":          {tool.New("a", fn, tool.Risk("enormous"))},
+		"is an object":  {tool.New("a", fn, tool.InputSchema(`[1]`))},
+		"type objekt":   {tool.New("a", fn, tool.InputSchema(`{"type":"objekt"}`))},
+		"output schema": {tool.New("a", fn, tool.OutputSchema(`{"type":["string","objekt"]}`))},
 		"concurrency":   {tool.New("a", fn, tool.Concurrency(0))},
 		"not an object": {tool.New("a", func(context.Context, string) (string, error) { return "", nil })},
 	} {
