@@ -214,7 +214,7 @@ func TestTreeTellsItemsSkipsUndoneAndUnmendedSteps(t *testing.T) {
 		return out
 	}
 	want := []string{
-		"✓ ├─ a_rather_long_name_of_a_step_with_items 1 items",
+		"✓ ├─ a_rather_long_name_of_a_step_with_items 1 item",
 		"✓ │ a_rather_long_name_of_a_step_with_items[0] 7",
 		"↷ ├─ broken skipped: policy: empty_text: nothing to read",
 		"↷ ├─ refused skipped: policy: no_text: 没有文字",

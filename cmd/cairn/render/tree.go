@@ -213,7 +213,7 @@ func (d drawing) what(r row, st *runv1.StepState) string {
 	switch outcome(st) {
 	case runv1.StepStatus_STEP_STATUS_SUCCEEDED:
 		if n := len(st.GetItems()); n > 0 {
-			return fmt.Sprintf("%d items", n)
+			return count(n, "item")
 		}
 		return Result(st.GetResult())
 	case runv1.StepStatus_STEP_STATUS_FAILED, runv1.StepStatus_STEP_STATUS_REPLANNING:
@@ -226,7 +226,7 @@ func (d drawing) what(r row, st *runv1.StepState) string {
 		return "removed by a patch"
 	case runv1.StepStatus_STEP_STATUS_RUNNING:
 		if n := len(st.GetItems()); n > 0 {
-			return fmt.Sprintf("%d of %d items done", n-int(st.GetItemsOpen()), n)
+			return fmt.Sprintf("%d of %s done", n-int(st.GetItemsOpen()), count(n, "item"))
 		}
 		if st.GetAttempts() > 1 {
 			parts = append(parts, fmt.Sprintf("attempt %d", st.GetAttempts()))
