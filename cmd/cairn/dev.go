@@ -45,6 +45,8 @@ func (a *app) devCommand() *cobra.Command {
 	f.StringVar(&config.NATS, "nats-listen", "127.0.0.1:4222", "address for NATS clients, as tool services are")
 	f.StringVar(&config.Gateway, "listen", client.DefaultServer, "address of the gateway: gRPC and HTTP")
 	f.StringVar(&config.RunStore, "runstore-listen", "127.0.0.1:0", "address of the run store; port 0 picks one")
+	f.StringVar(&config.Tokens, "tokens", "", "file of bearer tokens, one \"token tenant\" a line")
+	f.BoolVar(&config.Insecure, "insecure", false, "take requests without tokens on an address that others can reach")
 	f.IntVar(&config.Partitions, "partitions", 0, "partitions of a new log (default 4)")
 	f.StringVar(&config.Templates, "templates", "", "YAML file of goal patterns and replan rules (docs/planner.md)")
 	f.StringVar(&config.Root, "root", "", "folder that the built-in file tools are confined to; empty: they are not offered")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -51,7 +52,9 @@ func (a *app) init(ctx context.Context, s *service, l bus.Layout) error {
 	if _, err := js.AccountInfo(ctx); err != nil {
 		return unavailable(fmt.Errorf("the NATS server at %s has no JetStream: %w; start it with JetStream and a store folder", s.nats, err))
 	}
-	if err := bus.Init(ctx, js, l); err != nil {
+	if err := bus.Init(ctx, js, l); errors.Is(err, bus.ErrPartitions) {
+		return badInput(err)
+	} else if err != nil {
 		return unavailable(err)
 	}
 	n, err := bus.Partitions(ctx, js)

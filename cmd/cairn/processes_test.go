@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -51,6 +52,10 @@ func TestServicesWaitForWhatIsMissing(t *testing.T) {
 		}
 	}
 	cairn(t, "init", "--nats", url)
+	again := exec.CommandContext(t.Context(), "cairn", "init", "--nats", url, "--partitions", "8")
+	if out, _ := again.CombinedOutput(); again.ProcessState.ExitCode() != exitBadInput || !strings.Contains(string(out), "the log has 4, fixed when it was created") {
+		t.Errorf("init with another number of partitions: exit code %d\n%s", again.ProcessState.ExitCode(), out)
+	}
 	for _, p := range all {
 		p.ready()
 	}

@@ -13,8 +13,11 @@ import (
 	"github.com/cairnrun/cairn/cmd/cairn/client"
 	"github.com/cairnrun/cairn/cmd/cairn/runfile"
 	"github.com/cairnrun/cairn/internal/dev"
+	"github.com/cairnrun/cairn/pkg/bus"
 	"github.com/cairnrun/cairn/pkg/telemetry"
 	apiv1 "github.com/cairnrun/cairn/proto/cairn/api/v1"
+	"github.com/cairnrun/cairn/services/gateway"
+	"github.com/cairnrun/cairn/services/planner"
 )
 
 func (a *app) runCommand() *cobra.Command {
@@ -105,16 +108,21 @@ func (a *app) run(ctx context.Context, name string, f *runfile.File) error {
 
 // startError sorts out what kept the assembly from starting.
 func startError(err error) error {
-	var service *dev.ServiceError
 	var e *exit
-	switch {
-	case errors.As(err, &e):
+	if errors.As(err, &e) {
 		return err
-	case errors.As(err, &service) && service.Service == dev.Planner:
-		// Templates that cannot be read, or a model's settings that make no sense.
+	}
+	if badConfig(err) {
 		return badInput(err)
 	}
 	return unavailable(err)
+}
+
+// badConfig says that an error is of what was asked for: templates that cannot be read, an address without tokens.
+func badConfig(err error) bool {
+	var p *planner.ConfigError
+	var g *gateway.ConfigError
+	return errors.As(err, &p) || errors.As(err, &g) || errors.Is(err, bus.ErrPartitions)
 }
 
 // runConfig is the assembly that a run file asks for.

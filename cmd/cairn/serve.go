@@ -74,6 +74,9 @@ func (a *app) serve(ctx context.Context, s *service, run func(context.Context, *
 	defer stopWatching()
 	go logHealth(watching, log, health)
 	if err := run(ctx, log, health); err != nil && !errors.Is(err, context.Canceled) {
+		if badConfig(err) {
+			return badInput(named(s.name, err))
+		}
 		return unavailable(named(s.name, err))
 	}
 	return nil

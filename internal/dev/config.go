@@ -31,6 +31,9 @@ type Config struct {
 	NATS     string
 	Gateway  string
 	RunStore string
+	// Tokens is the path of the gateway's file of bearer tokens; Insecure lets it listen without one where others can reach it.
+	Tokens   string
+	Insecure bool
 	// Partitions of a new log. Default 4; a kept folder's log keeps its own number.
 	Partitions int
 	// Templates is the path of the planner's goal patterns and replan rules; empty: none.

@@ -189,6 +189,7 @@ func (d *Dev) startServices(ctx context.Context) error {
 		d.door.run(Gateway, func(ctx context.Context) error {
 			return gateway.Run(ctx, gateway.Config{
 				Bus: d.server.Bus("cairn-gateway"), Logger: log, Health: d.health, Listen: c.Gateway, RunStore: d.runStore, Addr: d.setGateway,
+				TokensFile: c.Tokens, Insecure: c.Insecure,
 			})
 		})
 	}

@@ -34,6 +34,9 @@ const metaPartitions = "cairn.partitions"
 // ErrMissing is wrapped by errors that name a stream or bucket that is not there. Nothing re-creates it silently.
 var ErrMissing = errors.New("missing stream")
 
+// ErrPartitions says that a log cannot have, or does not have, the number of partitions that was asked for.
+var ErrPartitions = errors.New("partitions")
+
 // Layout is what Init creates.
 type Layout struct {
 	// Partitions of the log; fixed once created. Default 4.
@@ -77,10 +80,10 @@ const maxPartitions = 256
 func Init(ctx context.Context, js jetstream.JetStream, l Layout) error {
 	l = l.withDefaults()
 	if l.Partitions < 1 || l.Partitions > maxPartitions {
-		return fmt.Errorf("partitions: %d is outside 1 to %d", l.Partitions, maxPartitions)
+		return fmt.Errorf("%w: %d is outside 1 to %d", ErrPartitions, l.Partitions, maxPartitions)
 	}
 	if n, err := Partitions(ctx, js); err == nil && n != l.Partitions {
-		return fmt.Errorf("partitions: the log has %d, fixed when it was created; asked for %d", n, l.Partitions)
+		return fmt.Errorf("%w: the log has %d, fixed when it was created; asked for %d", ErrPartitions, n, l.Partitions)
 	} else if err != nil && !errors.Is(err, ErrMissing) {
 		return err
 	}

@@ -96,6 +96,10 @@ func (s *service) waitForBus(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
+		if ctx.Err() != nil {
+			// Who was called off says nothing of the bus.
+			return ctx.Err()
+		}
 		s.problem("bus", err)
 		select {
 		case <-ctx.Done():

@@ -29,6 +29,13 @@ type Config struct {
 	Times      Times
 }
 
+// ConfigError is a configuration that cannot work: no tokens in the file for them, or an address that nobody protects.
+type ConfigError struct{ Err error }
+
+func (e *ConfigError) Error() string { return e.Err.Error() }
+
+func (e *ConfigError) Unwrap() error { return e.Err }
+
 // Limits bound what the gateway takes. Zero means the default; sizes are bytes.
 type Limits struct {
 	// MaxRequestBytes of one gRPC message or HTTP body. Default 12 MiB, more than NATS takes, so that the limit that a

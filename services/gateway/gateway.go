@@ -83,11 +83,11 @@ func Run(ctx context.Context, c Config) error {
 	if c.TokensFile != "" {
 		var err error
 		if known, err = readTokens(c.TokensFile); err != nil {
-			return err
+			return &ConfigError{err}
 		}
 	}
 	if err := checkListen(c.Listen, known != nil, c.Insecure); err != nil {
-		return err
+		return &ConfigError{err}
 	}
 	ln, err := listen(ctx, c.Listen, c.Times.Ping, c.Times.PingAnswer)
 	if err != nil {

@@ -147,7 +147,7 @@ func checkListen(address string, authenticated, insecure bool) error {
 		return nil
 	}
 	return fmt.Errorf("the gateway would listen on %s, which other machines can reach, without authentication: "+
-		"give a tokens file, listen on 127.0.0.1, or allow it explicitly (insecure)", address)
+		"give a file of tokens with --tokens, listen on 127.0.0.1, or allow it with --insecure", address)
 }
 
 func loopback(address string) bool {

@@ -107,22 +107,29 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
+// ConfigError is a configuration that cannot work: templates that cannot be read, or a model's settings.
+type ConfigError struct{ Err error }
+
+func (e *ConfigError) Error() string { return "planner: " + e.Err.Error() }
+
+func (e *ConfigError) Unwrap() error { return e.Err }
+
 // Run serves until ctx ends, then drains. It returns an error at once for a configuration that cannot work.
 func Run(ctx context.Context, c Config) error {
 	c, err := c.withDefaults()
 	if err != nil {
-		return fmt.Errorf("planner: %w", err)
+		return &ConfigError{err}
 	}
 	book := &templateBook{}
 	if c.Templates != "" {
 		if book, err = loadTemplates(c.Templates); err != nil {
-			return fmt.Errorf("planner: %w", err)
+			return &ConfigError{err}
 		}
 	}
 	var model *llm.Client
 	if c.Model.Model != "" {
 		if model, err = llm.New(*c.Model); err != nil {
-			return fmt.Errorf("planner: %w", err)
+			return &ConfigError{err}
 		}
 	}
 	nc, js, err := bus.Connect(c.Bus)

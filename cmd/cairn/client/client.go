@@ -5,12 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"github.com/cairnrun/cairn/internal/dev"
 	apiv1 "github.com/cairnrun/cairn/proto/cairn/api/v1"
@@ -94,7 +98,7 @@ func Read(ctx context.Context, o Options) (*Client, error) {
 	}
 	h, held, err := dev.Held(o.dir())
 	if err != nil {
-		return nil, err
+		return nil, unavailable(err.Error())
 	}
 	if held {
 		return readHeld(ctx, o, h)
@@ -131,7 +135,31 @@ func (o Options) dir() string {
 	return o.Dir
 }
 
+// address reads what a person gives for a server: host:port, the URL that "cairn dev" prints, or a host alone.
+func address(server string) (string, error) {
+	rest, _ := strings.CutPrefix(server, "http://")
+	if strings.HasPrefix(rest, "https://") {
+		return "", status.Error(codes.InvalidArgument, "server "+server+": a gateway speaks no TLS; give its host:port, or that of a proxy without TLS on this side")
+	}
+	rest, _, _ = strings.Cut(rest, "/")
+	if rest == "" || strings.ContainsAny(rest, "@ ") {
+		return "", status.Error(codes.InvalidArgument, fmt.Sprintf("server %q: give host:port, as %s", server, DefaultServer))
+	}
+	if _, _, err := net.SplitHostPort(rest); err == nil {
+		return rest, nil
+	}
+	_, port, err := net.SplitHostPort(DefaultServer)
+	if err != nil {
+		return "", err
+	}
+	return net.JoinHostPort(strings.Trim(rest, "[]"), port), nil
+}
+
 func dial(ctx context.Context, addr, token string) (*Client, error) {
+	addr, err := address(addr)
+	if err != nil {
+		return nil, err
+	}
 	opts := []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
@@ -143,7 +171,7 @@ func dial(ctx context.Context, addr, token string) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server address %q: %w", addr, err)
 	}
-	if err := connected(ctx, conn); err != nil {
+	if err = connected(ctx, conn); err != nil {
 		_ = conn.Close()
 		return nil, unavailablef("no gateway answers at %s; start one with \"cairn dev\", or name another with --server", addr)
 	}
@@ -184,13 +212,15 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 
 func (b bearer) RequireTransportSecurity() bool { return false }
 
-// FromEnvironment fills in what flags left open: CAIRN_SERVER, CAIRN_DIR, CAIRN_TOKEN.
+// FromEnvironment fills in what flags left open: CAIRN_SERVER, CAIRN_DIR, CAIRN_TOKEN. A folder that a flag names is meant,
+// whatever server the environment knows.
 func (o Options) FromEnvironment() Options {
+	folder := o.Dir != ""
 	for _, e := range []struct {
 		field *string
 		name  string
 	}{{&o.Server, "CAIRN_SERVER"}, {&o.Dir, "CAIRN_DIR"}, {&o.Token, "CAIRN_TOKEN"}} {
-		if *e.field == "" {
+		if *e.field == "" && (e.field != &o.Server || !folder) {
 			*e.field = os.Getenv(e.name)
 		}
 	}

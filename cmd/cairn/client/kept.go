@@ -15,7 +15,7 @@ import (
 func openKept(ctx context.Context, dir string) (*Client, error) {
 	d, err := dev.Start(ctx, dev.Config{Dir: dir, Services: []string{dev.RunStore, dev.Gateway}, DisableFeed: true})
 	if err != nil {
-		return nil, err
+		return nil, unavailablef("folder %s cannot be opened: %v", dir, err)
 	}
 	c, err := dial(ctx, d.Gateway(), "")
 	if err != nil {
