@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -147,7 +148,7 @@ func fromFindings(field string, findings []*planv1.Finding) []violation {
 		}
 		text := f.GetMessage()
 		if f.GetHint() != "" {
-			text += " Next: " + f.GetHint()
+			text = strings.TrimRight(text, ".") + "; " + f.GetHint()
 		}
 		vs = append(vs, violation{field: field + f.GetPointer(), reason: f.GetCode(), text: text})
 	}
