@@ -57,7 +57,9 @@
 //   - A failed optional step counts as terminal. A failed step that a replan left in the plan stays failed: what depends
 //     on it is skipped (dependency_failed), and where that was required the run fails at its end.
 //   - Without on_failure an execution fault fails the run, and a plan fault asks for a new plan of what remains, unless
-//     max_replans is negative: then it fails the run, too.
+//     max_replans is negative: then it fails the run, too. A person's refused approval is not planned around: it fails the run.
+//   - A run without input has an empty one, for plans, references and conditions alike.
+//   - When a run ends, steps that are open become cancelled, without an event each; one that waits for a new plan has failed.
 //   - Every request for a patch counts against max_replans, those that ask again after a refused patch too. A refused patch
 //     is asked for once more. An empty patch ends the run (no_progress). The same strategy may be repeated once, as a
 //     deliberate second try; coming back to an earlier one with nothing learnt since ends the run (replan_oscillation).

@@ -42,7 +42,7 @@ func (d *data) end(e *runv1.Event, status runv1.RunStatus) {
 	d.undo = d.ended(e, d.undo, placeUndo)
 }
 
-// ended cancels what is open. Nothing derived matters any more.
+// ended cancels what is open; a step that waits for a new plan has failed. Nothing derived matters any more.
 func (d *data) ended(e *runv1.Event, v vector[*stepElem], kind placeKind) vector[*stepElem] {
 	if v.sum().open == 0 && !anyItems(v) {
 		return v
@@ -56,7 +56,11 @@ func (d *data) ended(e *runv1.Event, v vector[*stepElem], kind placeKind) vector
 		}
 		if !stepTerminal(c.st.GetStatus()) {
 			st := copyStep(c.st)
-			st.Status, st.Due, st.EndedAt, st.Revision = runv1.StepStatus_STEP_STATUS_CANCELLED, nil, e.GetTime(), d.revision
+			status := runv1.StepStatus_STEP_STATUS_CANCELLED
+			if st.GetStatus() == runv1.StepStatus_STEP_STATUS_REPLANNING {
+				status = runv1.StepStatus_STEP_STATUS_FAILED
+			}
+			st.Status, st.Due, st.EndedAt, st.Revision = status, nil, e.GetTime(), d.revision
 			c = *c.withState(st)
 		}
 		c.sum = summary{due: never}

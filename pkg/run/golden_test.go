@@ -154,11 +154,11 @@ func TestFoldInParts(t *testing.T) {
 	}
 }
 
-// TestLogsOfEarlierRulesFold: logs that rules version 1 wrote still fold to their end, decide nothing more, and where this
+// TestLogsOfEarlierRulesFold: logs that earlier rules versions wrote still fold to their end, decide nothing more, and where this
 // version decides otherwise, Verify names the other one.
 func TestLogsOfEarlierRulesFold(t *testing.T) {
-	files, err := filepath.Glob("testdata/rules1/*.jsonl")
-	if err != nil || len(files) < 4 {
+	files, err := filepath.Glob("testdata/rules[0-9]/*.jsonl")
+	if err != nil || len(files) < 8 {
 		t.Fatalf("only %d logs were found (%v)", len(files), err)
 	}
 	for _, f := range files {
@@ -175,7 +175,8 @@ func TestLogsOfEarlierRulesFold(t *testing.T) {
 		if step := run.Continue(s, start); len(step.Events) > 0 {
 			t.Errorf("%s: %s is decided", f, run.Explain(step.Events[0]))
 		}
-		if d := run.Verify(commits); d != nil && d.RulesVersion != "1" {
+		version := strings.TrimPrefix(filepath.Base(filepath.Dir(f)), "rules")
+		if d := run.Verify(commits); d != nil && d.RulesVersion != version {
 			t.Errorf("%s: %s", f, d)
 		}
 	}

@@ -232,7 +232,7 @@ func (x *decider) failStep(d *data, p place, step *planv1.Step, cause int64, rul
 		return x.event(cause, rule, vals, &runv1.Event{Body: &runv1.Event_StepFailed{StepFailed: b}})
 	}
 	f := mode.Failure{StepID: id, Error: err, Policy: step.GetOnFailure(), Optional: step.GetOptional(),
-		UnknownOutcome: err.GetCode() == codeUnknownOutcome}
+		NotApproved: rule == ruleNotApproved, UnknownOutcome: err.GetCode() == codeUnknownOutcome}
 	dec := x.mode.OnError(view{d: d}, f)
 	policy := policyOf(dec)
 	vals.str("on_failure", shortPolicy(step.GetOnFailure())).bool("optional", step.GetOptional()).str("decision", dec.Kind.String())
@@ -279,6 +279,9 @@ func (x *decider) judgeItems(d *data, p place, st *runv1.StepState, step *planv1
 		StepSucceeded: &runv1.StepSucceeded{StepId: st.GetStepId(), Result: listOf(results)}}})
 }
 
+// ruleNotApproved names the failure of a step whose approval was refused.
+const ruleNotApproved = "not_approved"
+
 // judgeInput decides on a step whose question was answered, or has to be asked.
 func (x *decider) judgeInput(d *data, p place, st *runv1.StepState, step *planv1.Step) *runv1.Event {
 	in, _ := d.input(st.GetInputRequest())
@@ -299,7 +302,7 @@ func (x *decider) judgeInput(d *data, p place, st *runv1.StepState, step *planv1
 		return x.event(cause, "answered", values().str("by", in.GetBy()), &runv1.Event{Body: &runv1.Event_StepSucceeded{
 			StepSucceeded: &runv1.StepSucceeded{StepId: st.GetStepId(), Result: inline(in.GetAnswer())}}})
 	case runv1.UserInputPurpose_USER_INPUT_PURPOSE_APPROVAL:
-		return x.failStep(d, p, step, cause, "not_approved", fault(codeNotPermitted, "%s did not approve it", orSomebody(in.GetBy())), nil)
+		return x.failStep(d, p, step, cause, ruleNotApproved, fault(codeNotPermitted, "%s did not approve it", orSomebody(in.GetBy())), nil)
 	}
 	vals := values().str("decision", decisionOf(in.GetAnswer())).str("by", in.GetBy())
 	switch decisionOf(in.GetAnswer()) {

@@ -69,6 +69,8 @@ type Failure struct {
 	Error    *runv1.Error
 	Policy   planv1.FailurePolicy
 	Optional bool
+	// NotApproved: a person was asked whether the action may be done, and said no.
+	NotApproved bool
 	// UnknownOutcome: the action may have had its effect, so that nothing may repeat or replace it.
 	UnknownOutcome bool
 }

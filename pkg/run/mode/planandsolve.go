@@ -22,7 +22,8 @@ func (planAndSolve) CanResume(v View) bool {
 }
 
 // OnError follows the step's policy. Where it names none, an execution fault fails the run, since its retries are used
-// up, and a plan fault asks for a new plan of what remains, where the run may replan at all.
+// up, and a plan fault asks for a new plan of what remains, where the run may replan at all. A person's no is not planned
+// around unasked: it fails the run.
 func (planAndSolve) OnError(v View, f Failure) Decision {
 	if f.Optional {
 		if f.Policy == planv1.FailurePolicy_FAILURE_POLICY_SKIP {
@@ -47,7 +48,7 @@ func (planAndSolve) OnError(v View, f Failure) Decision {
 	case planv1.FailurePolicy_FAILURE_POLICY_REPLAN_REMAINING:
 		return Decision{Kind: Replan, Scope: runv1.ReplanScope_REPLAN_SCOPE_REMAINING}
 	case planv1.FailurePolicy_FAILURE_POLICY_UNSPECIFIED:
-		if f.Error.GetClass() == runv1.FaultClass_FAULT_CLASS_PLAN && v.MaxReplans() > 0 {
+		if f.Error.GetClass() == runv1.FaultClass_FAULT_CLASS_PLAN && !f.NotApproved && v.MaxReplans() > 0 {
 			return Decision{Kind: Replan, Scope: runv1.ReplanScope_REPLAN_SCOPE_REMAINING}
 		}
 	}
