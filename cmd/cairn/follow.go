@@ -35,6 +35,7 @@ const watchBuffer = 256
 // stopped.
 func (a *app) follow(ctx context.Context, c *client.Client, runID string, after int64, at *apiv1.LogPosition, s func(*render.View) screen) (*render.View, error) {
 	view := render.NewView(runID)
+	view.Command = a.command
 	show := s(view)
 	defer show.close()
 	if after > 0 {

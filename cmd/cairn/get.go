@@ -126,11 +126,15 @@ func (a *app) printRun(r shownRun) error {
 	}
 	for _, in := range s.GetInputs() {
 		if in.GetOpen() {
-			fmt.Fprintf(a.out, "\nwaits for an answer to %s: %s\n  cairn answer %s %s JSON\n", in.GetRequestId(), render.Line(in.GetQuestion()), s.GetRunId(), in.GetRequestId())
+			fmt.Fprintf(a.out, "\nwaits for an answer to %s: %s\n  %s\n", in.GetRequestId(), render.Line(in.GetQuestion()),
+				render.AnswerLine(a.command, s.GetRunId(), in.GetRequestId(), in.GetSchema()))
 		}
 	}
 	if s.GetError() != nil {
 		fmt.Fprintln(a.out, "\n"+render.Failure(s))
+	}
+	if art := s.GetAnswerArtifact(); art != nil {
+		fmt.Fprintf(a.out, "\nanswer, an artifact of %d bytes:\n  %s\n", art.GetSize(), a.command("artifact", art.GetSha256()))
 	}
 	if s.GetAnswer() != nil {
 		fmt.Fprintln(a.out, "\nanswer")

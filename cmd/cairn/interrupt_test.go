@@ -85,6 +85,11 @@ func TestARunThatWasLeftGoesOn(t *testing.T) {
 	if got := cairn(t, "get", "last", "--dir", kept); !strings.Contains(got, "· waiting for tool ·") && !strings.Contains(got, "pause") {
 		t.Errorf("after the kill:\n%s", got)
 	}
+	watch := exec.CommandContext(t.Context(), "cairn", "watch", "last", "--dir", kept)
+	said, _ := watch.CombinedOutput()
+	if want := "nobody serves folder " + kept; watch.ProcessState.ExitCode() != exitUnavailable || !strings.Contains(string(said), want) || !strings.Contains(string(said), "cairn dev --dir "+kept) {
+		t.Errorf("watch of a folder that nobody serves: exit code %d\n%s", watch.ProcessState.ExitCode(), said)
+	}
 	b := runInBackground(t, filepath.Dir(kept), "cairn dev --nats-listen 127.0.0.1:0 --listen 127.0.0.1:0 --dir kept")
 	until(t, "dev serves", func() bool { return strings.Contains(b.log.String(), "ready") })
 	if got := cairn(t, "cancel", "last", "--wait", "--dir", kept); !strings.Contains(got, "is cancelled") {

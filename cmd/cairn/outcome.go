@@ -21,7 +21,7 @@ func (a *app) printOutcome(v *render.View) error {
 	fmt.Fprintln(a.out)
 	switch {
 	case s.GetStatus() == runv1.RunStatus_RUN_STATUS_COMPLETED && s.GetAnswerArtifact() != nil:
-		fmt.Fprintf(a.out, "completed; the answer is artifact %s, %d bytes\n", s.GetAnswerArtifact().GetSha256(), s.GetAnswerArtifact().GetSize())
+		fmt.Fprintf(a.out, "completed; the answer is an artifact of %d bytes:\n  %s\n", s.GetAnswerArtifact().GetSize(), a.command("artifact", s.GetAnswerArtifact().GetSha256()))
 	case s.GetStatus() == runv1.RunStatus_RUN_STATUS_COMPLETED:
 		fmt.Fprintln(a.out, "completed, with the answer")
 		return render.Answer(a.out, s.GetAnswer())

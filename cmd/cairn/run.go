@@ -74,6 +74,8 @@ func (a *app) run(ctx context.Context, name string, f *runfile.File) error {
 		}
 		defer func() { _ = os.Remove(config.Templates) }()
 	}
+	// Commands that are shown to copy name the folder: without it, a server that runs on this machine would be asked.
+	a.where.Server, a.where.Dir = "", config.Dir
 	interrupts := onInterrupt()
 	defer interrupts.stop()
 	ctx, cancel := context.WithCancel(ctx)
@@ -205,7 +207,5 @@ func (a *app) followCancelling(ctx context.Context, cl *client.Client, resp *api
 
 func (a *app) lookCloser(resp *apiv1.SubmitRunResponse) {
 	id := resp.GetRunId()
-	// The folder is always named: without it, a server that runs on this machine would be asked.
-	a.where.Server, a.where.Dir = "", a.dir()
 	fmt.Fprintf(a.out, "\nlook closer:\n  %s\n  %s\n  %s\n", a.command("events", id), a.command("why", id), a.command("replay", id, "--verify"))
 }

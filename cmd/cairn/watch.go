@@ -8,6 +8,7 @@ import (
 
 	"github.com/cairnrun/cairn/cmd/cairn/client"
 	apiv1 "github.com/cairnrun/cairn/proto/cairn/api/v1"
+	runv1 "github.com/cairnrun/cairn/proto/cairn/run/v1"
 )
 
 func (a *app) watchCommand() *cobra.Command {
@@ -27,11 +28,27 @@ func (a *app) watchCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := a.goesOn(c.Context(), cl, id); err != nil {
+				return err
+			}
 			return a.watchUntilEnd(c.Context(), cl, id, after, nil)
 		},
 	}
 	c.Flags().Int64Var(&after, "after", 0, "only events after this revision")
 	return c
+}
+
+// goesOn says so when a run has not ended and stands in a folder that nobody serves: a watch would never end.
+func (a *app) goesOn(ctx context.Context, cl *client.Client, id string) error {
+	if !cl.Kept() {
+		return nil
+	}
+	resp, err := cl.Query.GetRun(ctx, &apiv1.GetRunRequest{RunId: id})
+	if err != nil || resp.GetRun().GetPhase() == runv1.RunPhase_RUN_PHASE_ENDED {
+		return err
+	}
+	return unavailable(fmt.Errorf("nobody serves folder %s, so run %s does not go on; it does with: %s dev --dir %s. Where it stands: %s",
+		cl.From, id, self(), quoted(cl.From), a.command("get", id)))
 }
 
 // watchUntilEnd shows a run of a server. An interrupt ends the watch and leaves the run alone.

@@ -75,6 +75,9 @@ func (c *Client) Close() {
 	}
 }
 
+// Kept says that a kept folder answers, in which nothing goes on.
+func (c *Client) Kept() bool { return c.kept != nil }
+
 // Connect reaches a server, for commands that change something.
 func Connect(ctx context.Context, o Options) (*Client, error) {
 	if o.Server != "" {

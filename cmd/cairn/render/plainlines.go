@@ -6,8 +6,8 @@ import (
 
 // PlainLines tells a run's course line by line, for what is not a terminal. It is asked once an event, after Add.
 func (v *View) PlainLines(e *runv1.Event) []string {
-	if line, ok := Story(e); ok {
-		return []string{line}
+	if lines := v.tell(e); lines != nil {
+		return lines
 	}
 	switch b := e.GetBody().(type) {
 	case *runv1.Event_PlanCreated:

@@ -23,6 +23,8 @@ type View struct {
 	skipped map[string]string
 	// observed holds what came back for steps that have not ended yet.
 	observed map[string]*runv1.Observation
+	// Command makes a command line to copy of its words; nil: "cairn" and the words.
+	Command func(words ...string) string
 }
 
 // NewView begins before the run's first event.
@@ -42,9 +44,7 @@ func (v *View) Add(e *runv1.Event) {
 	if k := e.GetStepSkipped(); k != nil {
 		v.skipped[k.GetStepId()] = k.GetDetail()
 	}
-	if line, ok := Story(e); ok {
-		v.story = append(v.story, line)
-	}
+	v.story = append(v.story, v.tell(e)...)
 	if End(e) {
 		v.ended = e
 	}
@@ -66,6 +66,23 @@ func (v *View) State() *runv1.RunState {
 // Ended is the event that ended the run, nil while it goes on.
 func (v *View) Ended() *runv1.Event { return v.ended }
 
+// tell is Story, and with a question the command that answers it.
+func (v *View) tell(e *runv1.Event) []string {
+	line, ok := Story(e)
+	if !ok {
+		return nil
+	}
+	q := e.GetUserInputRequested()
+	if q == nil {
+		return []string{line}
+	}
+	command := v.Command
+	if command == nil {
+		command = func(words ...string) string { return strings.Join(append([]string{"cairn"}, words...), " ") }
+	}
+	return []string{line, "  " + AnswerLine(command, e.GetRunId(), q.GetRequestId(), q.GetSchema())}
+}
+
 // Story tells events that change the run's course; what single steps do is in the tree.
 func Story(e *runv1.Event) (string, bool) {
 	switch b := e.GetBody().(type) {
@@ -83,7 +100,7 @@ func Story(e *runv1.Event) (string, bool) {
 	case *runv1.Event_PlanningFailed:
 		return "✗ planning failed: " + EventText(e), true
 	case *runv1.Event_UserInputRequested:
-		return fmt.Sprintf("? %s  (cairn answer %s %s JSON)", EventText(e), e.GetRunId(), b.UserInputRequested.GetRequestId()), true
+		return "? " + EventText(e), true
 	case *runv1.Event_UserInputReceived:
 		return "? answered " + EventText(e), true
 	case *runv1.Event_CancelRequested:
