@@ -212,9 +212,17 @@ func TestAnyHistory(t *testing.T) {
 			spec.Limits.MaxDuration = durationpb.New(time.Minute)
 		}
 		s.report(&runv1.Report{Body: &runv1.Report_SubmitRun{SubmitRun: &runv1.SubmitRun{Spec: spec}}})
+		// Drawn by itself: among all reports a cancel is too rare for every test to see one.
+		cancelAt := -1
+		if rapid.IntRange(0, 4).Draw(t, "cancelled") == 0 {
+			cancelAt = rapid.IntRange(0, 3).Draw(t, "cancel_at")
+		}
 		for n := range rapid.IntRange(1, 60).Draw(t, "reports") {
 			before, ended := s.state, s.state.Terminal()
 			r := drawReport(t, s, n)
+			if n == cancelAt {
+				r = &runv1.Report{Body: &runv1.Report_CancelRun{CancelRun: &runv1.CancelRun{Reason: "r"}}}
+			}
 			step := s.report(r)
 			if ended {
 				if s.state.Status() != before.Status() {
