@@ -110,6 +110,9 @@ func TestReadme(t *testing.T) {
 				}
 				continue
 			}
+			for _, s := range servers {
+				s.ready(t)
+			}
 			cmd := shell(t, work, line)
 			cmd.Stderr = os.Stderr
 			out, err := cmd.Output()
@@ -159,10 +162,16 @@ func runInBackground(t *testing.T, dir, line string) *background {
 	return b
 }
 
+// ready waits until a server says so, or has ended.
+func (b *background) ready(t *testing.T) {
+	t.Helper()
+	until(t, b.line+" is ready", func() bool { return strings.Contains(b.log.String(), `"ready"`) || strings.Contains(b.log.String(), "ready; Ctrl-C stops") || len(b.done) > 0 })
+}
+
 // stop wants a server that still runs, is ready, and ends well when it is asked to.
 func (b *background) stop(t *testing.T) {
 	t.Helper()
-	until(t, b.line+" is ready", func() bool { return strings.Contains(b.log.String(), "ready") || len(b.done) > 0 })
+	b.ready(t)
 	if err := b.cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Errorf("$ %s: ended by itself: %v\n%s", b.line, err, b.log)
 		return

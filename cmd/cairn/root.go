@@ -79,7 +79,7 @@ func (a *app) root() *cobra.Command {
 	add("local", a.runCommand(), a.devCommand())
 	add("client", a.submitCommand(), a.getCommand(), a.listCommand(), a.watchCommand(), a.cancelCommand(), a.answerCommand(),
 		a.eventsCommand(), a.whyCommand(), a.planCommand(), a.patchCommand(), a.replayCommand(), a.exportCommand(), a.artifactCommand(), a.toolCommand())
-	add("service", a.initCommand(), a.gatewayCommand(), a.plannerCommand(), a.executorCommand(), a.toolrouterCommand(), a.runstoreCommand())
+	add("service", a.initCommand(), a.gatewayCommand(), a.plannerCommand(), a.executorCommand(), a.toolrouterCommand(), a.runstoreCommand(), a.demoCommand())
 	root.AddCommand(a.versionCommand(), &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: exitCodesHelp})
 	return root
 }
