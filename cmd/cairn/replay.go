@@ -27,11 +27,11 @@ func (a *app) replayCommand() *cobra.Command {
 			"hashes are compared; the first that differs is named and the exit code is 1.",
 		Args: args(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
-			resp, err := a.replay(c.Context(), args[0], o)
+			resp, skipped, err := a.replay(c.Context(), args[0], o)
 			if err != nil {
 				return err
 			}
-			if err := a.printReplay(resp, o); err != nil {
+			if err := a.printReplay(resp, skipped, o); err != nil {
 				return err
 			}
 			if resp.GetDifference() != nil {
@@ -45,9 +45,10 @@ func (a *app) replayCommand() *cobra.Command {
 	return c
 }
 
-func (a *app) replay(ctx context.Context, what string, o replay.Options) (*apiv1.ReplayRunResponse, error) {
+// replay answers with the replayed run, and why its steps were skipped.
+func (a *app) replay(ctx context.Context, what string, o replay.Options) (*apiv1.ReplayRunResponse, map[string]string, error) {
 	if o.Until < 0 {
-		return nil, badInputf("--until %d: revisions begin at 1", o.Until)
+		return nil, nil, badInputf("--until %d: revisions begin at 1", o.Until)
 	}
 	file, err := os.Open(what)
 	switch {
@@ -55,38 +56,56 @@ func (a *app) replay(ctx context.Context, what string, o replay.Options) (*apiv1
 		defer func() { _ = file.Close() }()
 		records, err := replay.Read(file)
 		if err != nil {
-			return nil, badInputf("%s: %w", what, err)
+			return nil, nil, badInputf("%s: %w", what, err)
 		}
 		resp, err := replay.Replay(records, o)
 		if err != nil {
-			return nil, badInputf("%s: %w", what, err)
+			return nil, nil, badInputf("%s: %w", what, err)
 		}
-		return resp, nil
+		return resp, skippedIn(records), nil
 	case !errors.Is(err, fs.ErrNotExist):
-		return nil, badInputf("read %s: %w", what, err)
+		return nil, nil, badInputf("read %s: %w", what, err)
 	case strings.HasSuffix(what, ".jsonl"):
-		return nil, badInputf("no file %s; make one with: cairn export RUN > %s", what, what)
+		return nil, nil, badInputf("no file %s; make one with: cairn export RUN > %s", what, what)
 	}
 	cl, err := client.Read(ctx, a.where)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer cl.Close()
 	id, err := cl.RunID(ctx, what)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return cl.Query.ReplayRun(ctx, &apiv1.ReplayRunRequest{RunId: id, Verify: o.Verify, UntilRevision: o.Until})
+	resp, err := cl.Query.ReplayRun(ctx, &apiv1.ReplayRunRequest{RunId: id, Verify: o.Verify, UntilRevision: o.Until})
+	if err != nil {
+		return nil, nil, err
+	}
+	skipped, err := skipDetails(ctx, cl, resp.GetState())
+	return resp, skipped, err
 }
 
-func (a *app) printReplay(r *apiv1.ReplayRunResponse, o replay.Options) error {
+// skippedIn finds in an export why steps were skipped; the newest word on a step counts.
+func skippedIn(records []replay.Record) map[string]string {
+	out := map[string]string{}
+	for _, r := range records {
+		for _, e := range r.Commit.GetEvents() {
+			if k := e.GetStepSkipped(); k != nil {
+				out[k.GetStepId()] = k.GetDetail()
+			}
+		}
+	}
+	return out
+}
+
+func (a *app) printReplay(r *apiv1.ReplayRunResponse, skipped map[string]string, o replay.Options) error {
 	if a.asJSON() {
 		return a.printMessage(r)
 	}
 	s := r.GetState()
 	if s.GetRevision() > 0 {
 		past, draw := at(s), drawing(a.out)
-		draw.Now = past.now
+		draw.Now, past.skipped = past.now, skipped
 		for _, line := range render.Header(s, draw) {
 			fmt.Fprintln(a.out, line)
 		}

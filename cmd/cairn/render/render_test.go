@@ -233,6 +233,12 @@ func TestTreeTellsItemsSkipsUndoneAndUnmendedSteps(t *testing.T) {
 	if got := lines(Options{Width: 80}); len(got) != 2 || got[1] != "✓ each[0] 7" {
 		t.Errorf("got %q", got)
 	}
+	// Where it is too long for the column, items still differ by their index.
+	long := "a_rather_long_name_of_a_step_with_items"
+	s.Plan, s.Steps[0].StepId, s.Steps[1].StepId = planOf(t, long+":"), long, long+"[0]"
+	if got := lines(Options{Width: 80}); len(got) != 2 || got[1] != "✓ a_rather_long_name_of…[0] 7" {
+		t.Errorf("got %q", got)
+	}
 }
 
 func TestARetryWithoutDelayHasNoTime(t *testing.T) {

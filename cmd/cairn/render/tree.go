@@ -160,15 +160,15 @@ func (d drawing) line(prefix, id, title, what string, st *runv1.StepState) drawn
 	sign, color := signOf(status, d.Frame)
 	name := prefix + id
 	if d.Width > 0 {
-		name = Cut(name, d.wide)
+		name = cutName(name, d.wide)
 	}
 	name = Pad(name, d.wide)
 	took := d.took(st)
 	left := 0
 	if d.Width > 0 {
-		left = d.Width - 2 - d.wide - 2 - Width(took) - 1
+		left = d.Width - 2 - d.wide - 2 - Width(took) - 2
 		if left < narrow {
-			left, took = left+Width(took)+1, ""
+			left, took = left+Width(took)+2, ""
 		}
 	}
 	detail := title
@@ -189,12 +189,21 @@ func (d drawing) line(prefix, id, title, what string, st *runv1.StepState) drawn
 	text := d.paint(color, sign) + " " + d.paint(treeColor(status), name) + "  " + d.paint(detailColor(status), detail)
 	switch {
 	case took != "" && d.Width > 0:
-		text += " " + d.paint(dim, took)
+		text += "  " + d.paint(dim, took)
 	case took != "":
 		// Without columns the time would look like a part of the text.
 		text = strings.TrimRight(text, " ") + "  " + d.paint(dim, "("+took+")")
 	}
 	return drawn{text: strings.TrimRight(text, " "), status: status}
+}
+
+// cutName shortens a name, but keeps what tells items apart: their index.
+func cutName(name string, columns int) string {
+	i := strings.IndexByte(name, '[')
+	if i < 0 || Width(name) <= columns || Width(name[i:])+1 >= columns {
+		return Cut(name, columns)
+	}
+	return Cut(name[:i], columns-Width(name[i:])) + name[i:]
 }
 
 // outcome is the status that is shown. A step that had failed, and that the run's end found waiting for a replan or a
