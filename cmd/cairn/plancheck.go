@@ -15,8 +15,8 @@ import (
 )
 
 // checkPlan refuses a plan document before anything is submitted: whoever wrote it by hand wants to hear of all that is
-// wrong at once, and no run that fails of it.
-func checkPlan(ctx context.Context, cl *client.Client, name string, spec *runv1.RunSpec) error {
+// wrong at once, and no run that fails of it. Warnings are shown.
+func (a *app) checkPlan(ctx context.Context, cl *client.Client, name string, spec *runv1.RunSpec) error {
 	if spec.GetPlan() == nil {
 		return nil
 	}
@@ -30,6 +30,11 @@ func checkPlan(ctx context.Context, cl *client.Client, name string, spec *runv1.
 		return err
 	}
 	if resp.GetValid() {
+		for _, f := range resp.GetFindings() {
+			if f.GetSeverity() == planv1.Severity_SEVERITY_WARNING && !a.asJSON() {
+				fmt.Fprintf(a.err, "%s: warning: %s\n", name, render.Finding(f))
+			}
+		}
 		return nil
 	}
 	errs := planErrors(resp.GetFindings())

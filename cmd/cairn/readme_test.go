@@ -165,7 +165,9 @@ func runInBackground(t *testing.T, dir, line string) *background {
 // ready waits until a server says so, or has ended.
 func (b *background) ready(t *testing.T) {
 	t.Helper()
-	until(t, b.line+" is ready", func() bool { return strings.Contains(b.log.String(), `"ready"`) || strings.Contains(b.log.String(), "ready; Ctrl-C stops") || len(b.done) > 0 })
+	until(t, b.line+" is ready", func() bool {
+		return strings.Contains(b.log.String(), `"ready"`) || strings.Contains(b.log.String(), "ready; Ctrl-C stops") || len(b.done) > 0
+	})
 }
 
 // stop wants a server that still runs, is ready, and ends well when it is asked to.

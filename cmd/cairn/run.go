@@ -30,7 +30,7 @@ func (a *app) runCommand() *cobra.Command {
 		Long: "Starts everything in this process (embedded NATS on a kept folder, all services, the tools that the file names),\n" +
 			"submits the run, shows it until it ends, and stops. Everything stays in the folder: \"cairn events\", \"why\" and\n" +
 			"\"replay\" open it afterwards.\n\n" +
-			"FILE is a run file (goal or plan, input, labels, request_id, limits, templates, tools), or a plan document, as YAML or\n" +
+			"FILE is a run file (goal or plan, input, labels, request_id, limits, mode, permissions, allowed_tools, templates, tools), or a plan document, as YAML or\n" +
 			"JSON. Ctrl-C asks for cancel; a second one leaves at once, and the run goes on when the folder is opened again.",
 		Example: "  cairn run examples/order.yaml\n  cairn run examples/order.yaml --var stock_256=3\n  cairn run examples/order.yaml -o json",
 		Args:    args(1, 1),
@@ -98,7 +98,7 @@ func (a *app) run(ctx context.Context, name string, f *runfile.File) error {
 		return err
 	}
 	defer cl.Close()
-	if err := checkPlan(ctx, cl, name, f.Spec); err != nil {
+	if err := a.checkPlan(ctx, cl, name, f.Spec); err != nil {
 		return err
 	}
 	resp, err := cl.Runs.SubmitRun(ctx, &apiv1.SubmitRunRequest{RequestId: f.RequestID, Spec: f.Spec})

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -32,7 +33,8 @@ func (a *app) submitCommand() *cobra.Command {
 				return err
 			}
 			defer cl.Close()
-			if err := checkPlan(c.Context(), cl, args[0], f.Spec); err != nil {
+			a.noteLocal(args[0], f)
+			if err := a.checkPlan(c.Context(), cl, args[0], f.Spec); err != nil {
 				return err
 			}
 			resp, err := cl.Runs.SubmitRun(c.Context(), &apiv1.SubmitRunRequest{RequestId: f.RequestID, Spec: f.Spec})
@@ -55,4 +57,18 @@ func (a *app) submitCommand() *cobra.Command {
 	overrideFlags(c, &o)
 	c.Flags().BoolVarP(&wait, "wait", "w", false, "show the run until it ends; the exit code tells how it ended")
 	return c
+}
+
+// noteLocal says what of a run file a server does not take.
+func (a *app) noteLocal(name string, f *runfile.File) {
+	var parts []string
+	if f.Templates != "" || f.InlineTemplates != nil {
+		parts = append(parts, "templates")
+	}
+	if len(f.Tools) > 0 {
+		parts = append(parts, "tools")
+	}
+	if len(parts) > 0 && !a.asJSON() {
+		fmt.Fprintf(a.err, "%s: its %s are only for \"cairn run\"; the server's own are used (cairn dev --templates FILE --tools NAME)\n", name, strings.Join(parts, " and "))
+	}
 }

@@ -122,8 +122,11 @@ func (p parser) file() (*File, error) {
 	if err := p.templates(f); err != nil {
 		return nil, err
 	}
-	if (f.Spec.GetGoal() == "") == (f.Spec.GetPlan() == nil) {
+	switch {
+	case f.Spec.GetGoal() == "" && f.Spec.GetPlan() == nil:
 		return nil, p.errorf("goal", "a run file needs either goal: (the planner makes a plan) or plan:")
+	case f.Spec.GetGoal() != "" && f.Spec.GetPlan() != nil:
+		return nil, p.errorf("goal", "it has both goal: (the planner makes a plan) and plan:; keep one. The goal of a plan stands in it, as plan: {goal: …}")
 	}
 	return f, nil
 }

@@ -95,7 +95,7 @@ func TestBadFilesAreRefusedWithPlaceAndNextStep(t *testing.T) {
 		"no templates file":  {"goal: g\ntemplates: nowhere.yaml\n", []string{"run.yaml:2", "nowhere.yaml", "relative to the run file"}},
 		"templates a number": {"goal: g\ntemplates: 3\n", []string{"run.yaml:2", "path"}},
 		"neither":            {"labels: {a: b}\n", []string{"run.yaml", "goal:", "plan:"}},
-		"both":               {"goal: g\nplan: {steps: []}\n", []string{"run.yaml:1", "either"}},
+		"both":               {"goal: g\nplan: {steps: []}\n", []string{"run.yaml:1", "has both goal: ", "keep one"}},
 		"not a mapping":      {"- a\n", []string{"run.yaml", "no mapping"}},
 		"empty":              {"", []string{"run.yaml"}},
 		"not YAML":           {"goal: [", []string{"run.yaml"}},
