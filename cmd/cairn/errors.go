@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -52,4 +53,42 @@ func errorText(err error) string {
 		}
 	}
 	return b.String()
+}
+
+// errorJSON is an error as one line of JSON: {"error": {"exit_code", "reason", "message", "violations"}}. The reason and the
+// fields that are wrong are the server's, where it was one that refused.
+func errorJSON(err error) string {
+	type violation struct {
+		Field       string `json:"field"`
+		Description string `json:"description"`
+		Reason      string `json:"reason,omitempty"`
+	}
+	var out struct {
+		Error struct {
+			ExitCode   int         `json:"exit_code"`
+			Reason     string      `json:"reason,omitempty"`
+			Message    string      `json:"message"`
+			Violations []violation `json:"violations,omitempty"`
+		} `json:"error"`
+	}
+	e := &out.Error
+	e.ExitCode, e.Message = exitCode(err), errorText(err)
+	if s, ok := status.FromError(err); ok {
+		for _, d := range s.Details() {
+			switch d := d.(type) {
+			case *errdetails.ErrorInfo:
+				e.Reason = d.GetReason()
+			case *errdetails.BadRequest:
+				for _, v := range d.GetFieldViolations() {
+					e.Violations = append(e.Violations, violation{v.GetField(), v.GetDescription(), v.GetReason()})
+				}
+			}
+		}
+	}
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	// A struct of texts and a number has no way to fail.
+	_ = enc.Encode(out)
+	return strings.TrimSpace(b.String())
 }

@@ -37,7 +37,12 @@ func execute(args []string, in io.Reader, out, errOut io.Writer) int {
 	root.SetErr(errOut)
 	err := root.Execute()
 	if text := errorText(err); text != "" {
-		fmt.Fprintln(errOut, "cairn: "+text)
+		if a.output == outputJSON || a.output == outputJSONL {
+			text = errorJSON(err)
+		} else {
+			text = "cairn: " + text
+		}
+		fmt.Fprintln(errOut, text)
 	}
 	return exitCode(err)
 }
