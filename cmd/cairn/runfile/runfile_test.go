@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/cairnrun/cairn/pkg/run/mode"
 	planv1 "github.com/cairnrun/cairn/proto/cairn/plan/v1"
 	runv1 "github.com/cairnrun/cairn/proto/cairn/run/v1"
 )
@@ -162,5 +163,25 @@ func TestOverrides(t *testing.T) {
 		if err := bad.Apply(f); err == nil {
 			t.Errorf("%+v was accepted", bad)
 		}
+	}
+}
+
+func TestEveryFieldIsDescribedAndTheExampleIsRead(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/runfile.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range fields {
+		if !strings.Contains(string(text), "| `"+f+"` | ") {
+			t.Errorf("docs/runfile.md does not describe %s", f)
+		}
+	}
+	if want := "the default is `" + mode.Default + "`"; !strings.Contains(string(text), want) {
+		t.Errorf("docs/runfile.md does not say %q", want)
+	}
+	parts := strings.Split(string(text), "```")
+	example := strings.Replace(strings.TrimPrefix(parts[1], "yaml\n"), "order-templates.yaml", "../../../examples/order-templates.yaml", 1)
+	if f, err := Parse("run.yaml", []byte(example)); err != nil || f.Spec.GetGoal() == "" || f.Spec.GetLimits().GetMaxParallel() != 4 || len(f.Tools) != 1 {
+		t.Errorf("the example: %v, %v", f, err)
 	}
 }
