@@ -253,11 +253,14 @@ func (o *owner) flush() {
 		return
 	}
 	w := o.w
-	unfinished := o.unfinished
-	o.unfinished = nil
-	for _, r := range unfinished {
-		if r.more && o.runs[r.id] == r {
-			o.goOn(r)
+	// Where the group has no room left, what is not finished goes into the next one.
+	if full := len(o.fill.commits) > 0 && w.chance(0.5); !full {
+		unfinished := o.unfinished
+		o.unfinished = nil
+		for _, r := range unfinished {
+			if r.more && o.runs[r.id] == r {
+				o.goOn(r)
+			}
 		}
 	}
 	if len(o.fill.commits) == 0 {
@@ -322,7 +325,11 @@ func (o *owner) send(g *group, d time.Duration) {
 				// The first request is only late.
 				w.after(w.seconds(5), func() { w.log.append(expected, g.sealed) })
 			}
-			o.send(g, time.Second+w.soon())
+			again := time.Second + w.soon()
+			if w.fault(0.1) {
+				again = o.pause() // it reaches nobody for longer than its lease
+			}
+			o.send(g, again)
 			return
 		}
 		if len(w.broken) > 0 {
@@ -363,7 +370,7 @@ func (o *owner) stored(g *group, result outcome) {
 	odds := 0.004
 	for _, c := range g.commits {
 		if c.more {
-			odds = 0.2 // between the commits of one decision
+			odds = 0.5 // between the commits of one decision
 		}
 	}
 	if w.fault(odds) {

@@ -80,6 +80,9 @@ func (w *world) limits() *runv1.RunLimits {
 	if w.chance(0.6) {
 		l.MaxParallel = pick[int32](w, 1, 1, 2, 2, 3, 4, 0, -1)
 	}
+	if w.large {
+		l.MaxParallel = 500
+	}
 	if w.chance(0.1) {
 		l.MaxDuration = durationpb.New(time.Duration(w.rng.IntN(600)-20) * time.Second)
 	}
@@ -176,9 +179,9 @@ func (w *world) items(s *planv1.Step) string {
 	if n := len(s.GetDependsOn()); n > 0 && w.chance(0.2) {
 		return fmt.Sprintf(`{"$ref":"steps.%s.result.list"}`, s.GetDependsOn()[w.rng.IntN(n)])
 	}
-	if w.chance(0.02) {
+	if w.chance(0.01) || w.large && w.chance(0.3) {
 		var b strings.Builder
-		for i := range 100 + w.rng.IntN(300) {
+		for i := range 240 + w.rng.IntN(60) {
 			fmt.Fprintf(&b, ",%d", i)
 		}
 		return "[" + b.String()[1:] + "]"

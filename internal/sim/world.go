@@ -46,6 +46,8 @@ type world struct {
 	tool     workshop
 	// calm ends all faults, so that what is left must come to an end.
 	calm bool
+	// large: its plans may have steps of hundreds of items, all at once, so that one decision fills more than a commit.
+	large bool
 }
 
 // message is a report in the queue.
@@ -125,6 +127,7 @@ func simulate(seed uint64, verbose bool) (w *world) {
 		}
 	}()
 	w.tools = w.makeTools()
+	w.large = w.chance(0.04)
 	w.takeOver()
 	for i := range 1 + w.rng.IntN(4) {
 		w.submit(i)

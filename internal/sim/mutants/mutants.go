@@ -66,8 +66,9 @@ func around() []mutant {
 			"r.more = true\n\t\to.unfinished = append(o.unfinished, r)", "r.more = false"}}},
 		{"takeover_without_owed_work", "a take-over does not publish what its predecessor may not have published", []edit{{takeover,
 			"o.owed() })", "_ = o.owed })"}}},
-		{"takeover_without_timers", "a take-over sets no alarms", []edit{{takeover,
-			"o.schedule(r)\n\t}\n\to.flush()", "}\n\to.flush()"}}},
+		{"takeover_without_timers", "a take-over sets no alarms", []edit{
+			{takeover, "o.schedule(r)\n\t}\n\to.flush()", "}\n\to.flush()"},
+			{owner, "o.judge(r, m, m.report)\n\t}\n\to.schedule(r)", "o.judge(r, m, m.report)\n\t}"}}},
 		{"checkpoint_skips_a_group", "a take-over reads the log from one group after its checkpoint", []edit{{takeover,
 			"from = c.groups\n", "from = c.groups + 1\n"}}},
 		{"early_alarm_forgotten", "an alarm that rings before its time, after a step of the clock, is not set again", []edit{{owner,
