@@ -30,8 +30,9 @@ func (a *app) runCommand() *cobra.Command {
 		Long: "Starts everything in this process (embedded NATS on a kept folder, all services, the tools that the file names),\n" +
 			"submits the run, shows it until it ends, and stops. Everything stays in the folder: \"cairn events\", \"why\" and\n" +
 			"\"replay\" open it afterwards.\n\n" +
-			"FILE is a run file (goal or plan, input, labels, request_id, limits, mode, permissions, allowed_tools, templates, tools; docs/runfile.md), or a plan document, as YAML or\n" +
-			"JSON. Ctrl-C asks for cancel; a second one leaves at once, and the run goes on when the folder is opened again.",
+			"FILE is a run file (goal or plan, input, labels, request_id, limits, mode, permissions, allowed_tools, templates, tools;\n" +
+			"docs/runfile.md), or a plan document, as YAML or JSON. Ctrl-C asks for cancel; a second one leaves at once,\n" +
+			"and the run goes on when the folder is served again.",
 		Example: "  cairn run examples/order.yaml\n  cairn run examples/order.yaml --var stock_256=3\n  cairn run examples/order.yaml -o json",
 		Args:    args(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
