@@ -104,7 +104,7 @@ func TestRulesAreThoseOfTheCore(t *testing.T) {
 	}
 }
 
-// rulesInSource collects the texts that are given to parameters and variables named rule.
+// rulesInSource collects the texts that are given to parameters and variables named rule, and to constants named rule….
 func rulesInSource(t *testing.T, dir string) []string {
 	t.Helper()
 	set := token.NewFileSet()
@@ -162,6 +162,12 @@ func rulesInSource(t *testing.T, dir string) []string {
 				}
 				if i, ok := parameter[name]; ok && i < len(n.Args) {
 					text(n.Args[i])
+				}
+			case *ast.ValueSpec:
+				for i, name := range n.Names {
+					if strings.HasPrefix(name.Name, "rule") && i < len(n.Values) {
+						text(n.Values[i])
+					}
 				}
 			case *ast.AssignStmt:
 				for i, l := range n.Lhs {
