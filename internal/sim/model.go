@@ -35,7 +35,6 @@ type model struct {
 	plan     *planv1.Plan
 	byID     map[string]*planv1.Step
 	steps    map[string]*modelStep
-	undone   []string
 	actions  map[string]*modelAction
 	order    []*modelAction
 	open     int // actions under way

@@ -141,7 +141,7 @@ func (m *model) observed(b *runv1.ObservationRecorded) {
 		a.started = true
 		return
 	}
-	if a.settled() && !(a.state == broken && a.seen.GetError().GetCode() == "timeout") {
+	if provisional := a.state == broken && a.seen.GetError().GetCode() == "timeout"; a.settled() && !provisional {
 		m.breaks("no_decision_twice", "a second result of %s", a.id)
 	}
 	if o.GetOutcome() != runv1.Outcome_OUTCOME_REVOKED && o.GetError().GetCode() != "timeout" && m.w.tool.started[m.id+"/"+a.id] == 0 && m.w.tool.effects[effectKey(a.tool, a.key)] == 0 {

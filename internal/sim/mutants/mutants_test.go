@@ -70,7 +70,7 @@ func TestMutantsAreCaught(t *testing.T) {
 					t.Fatalf("caught by %q: %v", f.invariant, err)
 				}
 				again := func() string {
-					out, err := exec.Command(binary, "--seed", strconv.FormatUint(f.seed, 10), "-v").CombinedOutput()
+					out, err := exec.CommandContext(t.Context(), binary, "--seed", strconv.FormatUint(f.seed, 10), "-v").CombinedOutput()
 					if err == nil {
 						t.Errorf("seed %d passes when it is repeated", f.seed)
 					}

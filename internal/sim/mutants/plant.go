@@ -1,8 +1,8 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,7 +15,7 @@ import (
 
 // moduleRoot is the folder of the module that this command is of.
 func moduleRoot() (string, error) {
-	out, err := exec.Command("go", "list", "-f", "{{.Module.Dir}}", "github.com/cairnrun/cairn/internal/sim").Output()
+	out, err := exec.CommandContext(context.Background(), "go", "list", "-f", "{{.Module.Dir}}", "github.com/cairnrun/cairn/internal/sim").Output()
 	if err != nil {
 		return "", fmt.Errorf("find the module's folder (run this inside it): %w", err)
 	}
@@ -65,7 +65,7 @@ func build(root, dir string, m mutant) (binary string, err error) {
 		return "", err
 	}
 	binary = filepath.Join(dir, "sim")
-	cmd := exec.Command("go", "build", "-overlay", shown, "-o", binary, "./internal/sim")
+	cmd := exec.CommandContext(context.Background(), "go", "build", "-overlay", shown, "-o", binary, "./internal/sim")
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("mutant %s does not build: %w\n%s", m.name, err, out)
@@ -86,11 +86,20 @@ var (
 	passedLine = regexp.MustCompile(`(?m)^sim: (\d+) seeds passed`)
 )
 
-// hunt runs a simulator until it notices something or its time is up.
+// patience is how long after its time a simulator may still be at its last seed.
+const patience = time.Minute
+
+// hunt runs a simulator until it notices something or its time is up. One that does not end is noticed by that.
 func hunt(binary string, limit time.Duration) (find, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit+patience)
+	defer cancel()
 	begin := time.Now()
-	out, err := exec.Command(binary, "--for", limit.String()).CombinedOutput()
+	out, err := exec.CommandContext(ctx, binary, "--for", limit.String()).CombinedOutput()
 	f := find{took: time.Since(begin)}
+	if ctx.Err() != nil {
+		f.invariant = "does_not_end"
+		return f, nil
+	}
 	if m := passedLine.FindSubmatch(out); m != nil {
 		f.seeds, _ = strconv.Atoi(string(m[1]))
 	}
@@ -100,8 +109,7 @@ func hunt(binary string, limit time.Duration) (find, error) {
 		f.seeds++
 		return f, nil
 	}
-	var exit *exec.ExitError
-	if errors.As(err, &exit) || err != nil {
+	if err != nil {
 		return f, fmt.Errorf("the simulator ends without a word: %w\n%s", err, out)
 	}
 	return f, nil
