@@ -2,7 +2,6 @@ package bus_test
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"time"
 
@@ -130,21 +129,4 @@ func tap(t testing.TB, js jetstream.JetStream, stream, durable string) <-chan *n
 	}
 	t.Cleanup(func() { _ = sub.Unsubscribe(); _ = old.Unsubscribe() })
 	return out
-}
-
-type recorder struct {
-	mu  sync.Mutex
-	got []string
-}
-
-func (r *recorder) add(s string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.got = append(r.got, s)
-}
-
-func (r *recorder) all() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return append([]string(nil), r.got...)
 }
