@@ -2,6 +2,7 @@ package cases
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -162,7 +163,7 @@ func (s *system) watch(t *testing.T, id string, position *apiv1.LogPosition) *hi
 func (h *history) next() *runv1.Event {
 	h.t.Helper()
 	m, err := h.stream.Recv()
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return nil
 	}
 	if err != nil {
@@ -343,7 +344,7 @@ func (s *system) artifact(t *testing.T, ref *runv1.ArtifactRef) []byte {
 	var out []byte
 	for {
 		m, err := stream.Recv()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return out
 		}
 		if err != nil {

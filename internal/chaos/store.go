@@ -62,12 +62,12 @@ func rows(ctx context.Context, path, table string) (map[string]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	found, err := db.QueryContext(ctx, "SELECT * FROM "+table)
 	if err != nil {
 		return nil, fmt.Errorf("%s of %s: %w", table, path, err)
 	}
-	defer found.Close()
+	defer func() { _ = found.Close() }()
 	columns, err := found.Columns()
 	if err != nil {
 		return nil, err

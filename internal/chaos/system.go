@@ -182,7 +182,7 @@ func freeAddresses(n int) (all []string, err error) {
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close()
+		defer func() { _ = l.Close() }()
 		all = append(all, l.Addr().String())
 	}
 	return all, nil

@@ -86,7 +86,7 @@ func (l *ledger) write(e effect, honourKey bool) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func checkEffects(path string, v *verdict) {
 		v.add("effects: %v", err)
 		return
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	perKey, perEffect, starts := map[string]int{}, map[string]map[string]bool{}, map[string]int{}
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		var e effect

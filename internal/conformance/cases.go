@@ -43,7 +43,7 @@ func readLines[T any](path string) ([]T, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	var all []T
 	r := bufio.NewReaderSize(f, 1<<20)
 	for n := 1; ; n++ {

@@ -139,7 +139,7 @@ func (s *stack) startServices(ctx context.Context, sh shape, server *embedded.Se
 	if err != nil {
 		return err
 	}
-	s.closers = append(s.closers, func() { conn.Close() })
+	s.closers = append(s.closers, func() { _ = conn.Close() })
 	s.runs, s.query = apiv1.NewRunServiceClient(conn), apiv1.NewQueryServiceClient(conn)
 	wait, stop := context.WithTimeout(ctx, startTimeout)
 	defer stop()
@@ -176,7 +176,7 @@ func (s *stack) close() {
 	for i := len(s.closers) - 1; i >= 0; i-- {
 		s.closers[i]()
 	}
-	os.RemoveAll(s.dir)
+	_ = os.RemoveAll(s.dir)
 }
 
 // buildBinary builds the cairn command for the parts that are killed.

@@ -14,7 +14,7 @@ import (
 // DefaultBaseURL is used where a model but no base URL is configured.
 const DefaultBaseURL = "https://api.openai.com/v1"
 
-// ErrNotConfigured: the environment names no model.
+// ErrNotConfigured says that the environment names no model.
 var ErrNotConfigured = errors.New("no model is configured; set CAIRN_LLM_BASE_URL, CAIRN_LLM_MODEL and, where the endpoint wants one, CAIRN_LLM_API_KEY")
 
 // Config of a Client. Model is required; every other zero value means the default.

@@ -10,10 +10,10 @@ import (
 	"unicode/utf8"
 )
 
-// ErrTooLarge: the answer is over MaxResponseBytes.
+// ErrTooLarge says that the answer is over MaxResponseBytes.
 var ErrTooLarge = errors.New("the model's answer is too large")
 
-// ErrInterrupted: the stream ended before the answer did.
+// ErrInterrupted says that the stream ended before the answer did.
 var ErrInterrupted = errors.New("the model's stream ended before its answer")
 
 // events reads server-sent events. Lines end at CR, LF or CRLF and at nothing else: U+0085 and U+2028 are text.
@@ -39,7 +39,7 @@ func (e *events) next() ([]byte, error) {
 	has := false
 	for {
 		line, err := e.line()
-		if err != nil && !(errors.Is(err, io.EOF) && len(line) > 0) {
+		if err != nil && (!errors.Is(err, io.EOF) || len(line) == 0) {
 			if errors.Is(err, io.EOF) && has {
 				return data, nil
 			}

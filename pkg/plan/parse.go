@@ -220,7 +220,7 @@ func (p *jsonParser) object(depth int) Value {
 			}
 		}
 		if duplicate {
-			p.report(codeDuplicateKey, "the key "+quote(name)+" stands twice in one object", at)
+			_ = p.report(codeDuplicateKey, "the key "+quote(name)+" stands twice in one object", at)
 		}
 		p.space()
 		if p.pos >= len(p.text) || p.text[p.pos] != ':' {

@@ -129,7 +129,7 @@ func splitLines(data []byte, atEOF bool) (advance int, token []byte, err error) 
 	return 0, nil, nil
 }
 
-// ErrNoRun: the log has no commit of the run.
+// ErrNoRun says that the log has no commit of the run.
 var ErrNoRun = errors.New("no such run")
 
 // FromLog takes a run's commits out of its partition by reading it from the start. Errors wrap ErrNoRun where there

@@ -244,9 +244,9 @@ func refusal(document string, a *runv1.Answer) error {
 	}
 	p := newProblem(code, reason, "%s", a.GetMessage())
 	p.violations = violations
-	p.with("run_id", a.GetRunId()).with("revision", strconv.FormatInt(a.GetRevision(), 10))
+	_ = p.with("run_id", a.GetRunId()).with("revision", strconv.FormatInt(a.GetRevision(), 10))
 	if name, ok := statusName(a.GetStatus()); ok {
-		p.with("status", name)
+		_ = p.with("status", name)
 	}
 	return p
 }

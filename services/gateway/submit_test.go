@@ -93,7 +93,7 @@ func TestRunIDIsOfTenantAndRequest(t *testing.T) {
 		}
 		seen[id] = true
 	}
-	if runID("a", "bc") != runID("a", "bc") {
+	if one, again := runID("a", "bc"), runID("a", "bc"); one != again {
 		t.Error("the same tenant and request give two ids")
 	}
 }

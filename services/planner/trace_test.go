@@ -51,7 +51,7 @@ func TestSpansNameRunRequestAndModel(t *testing.T) {
 		}
 		attrs := map[string]string{}
 		for _, a := range s.Attributes() {
-			attrs[string(a.Key)] = a.Value.Emit()
+			attrs[string(a.Key)] = a.Value.String()
 		}
 		for k, v := range want[s.Name()] {
 			if attrs[k] != v {

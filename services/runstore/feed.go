@@ -56,7 +56,7 @@ func runFeed(ctx context.Context, js jetstream.JetStream, c Config, partitions i
 		if err != nil {
 			return err
 		}
-		router.AddNoPublisherHandler(feedName(p), bus.LogSubject(p), sub, f.group)
+		router.AddConsumerHandler(feedName(p), bus.LogSubject(p), sub, f.group)
 	}
 	return router.Run(ctx)
 }
